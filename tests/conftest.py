@@ -1,0 +1,43 @@
+"""What every test shares: where the reference data lies, and a small model with no zeros in it."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from vitreous.config import ViTConfig
+from vitreous.model import VisionTransformer
+
+ROOT = Path(__file__).parents[1]
+SHARED = ROOT.parent / "shared"
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+torch.set_num_threads(int(os.environ.get("VITREOUS_TEST_THREADS", "2")))
+
+
+def shared(path: str) -> Path:
+    """A file of the reference data that lies beside the checkout; the test skips where it does not."""
+    found = SHARED / path
+    if not found.exists():
+        pytest.skip(f"reference data {found} is not here")
+    return found
+
+
+def randomise(model: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
+    """Random values everywhere, so that no zero head, zero bias or unit scale can hide a mistake."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            parameter.copy_(1 + 0.1 * noise if "norm" in name and name.endswith("weight") else 0.2 * noise)
+    return model
+
+
+TINY = dict(image_size=32, patch_size=8, hidden_size=48, num_layers=3, num_heads=3, mlp_dim=96, num_classes=7)
+
+
+def tiny(seed: int = 0, **overrides: object) -> VisionTransformer:
+    """A ViT that runs in milliseconds, with random weights and no zeros, in evaluation mode."""
+    model = VisionTransformer(ViTConfig(**{**TINY, **overrides}))
+    return randomise(model, seed).eval()

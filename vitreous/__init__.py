@@ -1,0 +1,52 @@
+"""vitreous: the classic Vision Transformer that you can trust and see through."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from vitreous.classifier import Classifier, Prediction, load
+    from vitreous.config import VARIANTS, ResNetConfig, ViTConfig
+    from vitreous.errors import ConfigError, DataError, ImageError, VitreousError, WeightsError
+    from vitreous.evaluation import Evaluation, evaluate
+    from vitreous.images import read_image
+    from vitreous.model import VisionTransformer
+    from vitreous.preprocess import Preprocess
+    from vitreous.training import Recipe, finetune
+
+# Each name and where it lives. Imported when first used, so that `import vitreous` is quick.
+_HOME = {
+    "Classifier": "classifier",
+    "Prediction": "classifier",
+    "load": "classifier",
+    "VARIANTS": "config",
+    "ResNetConfig": "config",
+    "ViTConfig": "config",
+    "ConfigError": "errors",
+    "DataError": "errors",
+    "ImageError": "errors",
+    "VitreousError": "errors",
+    "WeightsError": "errors",
+    "Evaluation": "evaluation",
+    "evaluate": "evaluation",
+    "read_image": "images",
+    "VisionTransformer": "model",
+    "Preprocess": "preprocess",
+    "Recipe": "training",
+    "finetune": "training",
+}
+
+__all__ = [*_HOME, "__version__"]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'vitreous' has no attribute {name!r}")
+    value = getattr(import_module(f"vitreous.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,223 @@
+"""A classifier: model, preprocessing and class names, loaded, used and saved as one thing."""
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vitreous.config import Size, as_size
+from vitreous.errors import ConfigError, WeightsError, did_you_mean
+from vitreous.model import VisionTransformer
+from vitreous.positions import MODES
+from vitreous.preprocess import Preprocess
+from vitreous.weights import native
+from vitreous.weights.checkpoint import Checkpoint
+from vitreous.weights.sniff import read_checkpoint
+
+logger = logging.getLogger("vitreous")
+BUNDLED = "vitreous:"
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One guess: the class name, its index among the logits, and its probability (softmax)."""
+
+    label: str
+    index: int
+    probability: float
+
+
+class Classifier:
+    """A model with the preprocessing and the class names it was trained with.
+
+    Args:
+        model: the Vision Transformer.
+        preprocess: what is done to every picture; its size must be the model's.
+        labels: class names in the order of the logits, or None where nobody knows them.
+        provenance: where the weights come from, as plain JSON values.
+
+    Raises:
+        ConfigError: when sizes, channels or the number of names do not fit together.
+    """
+
+    def __init__(
+        self,
+        model: VisionTransformer,
+        preprocess: Preprocess,
+        labels: Sequence[str] | None = None,
+        provenance: dict[str, Any] | None = None,
+    ) -> None:
+        config = model.config
+        if preprocess.size != config.image_size:
+            raise ConfigError(f"preprocessing to {preprocess.size}, but the model takes {config.image_size} images")
+        if len(preprocess.mean) != config.in_channels:
+            raise ConfigError(f"preprocessing to {len(preprocess.mean)} channels, the model takes {config.in_channels}")
+        if labels is not None and len(labels) != config.num_classes:
+            raise ConfigError(f"{len(labels)} labels for {config.num_classes} classes")
+        self.model = model
+        self.preprocess = preprocess
+        self.labels = None if labels is None else tuple(labels)
+        self.provenance = provenance or {}
+
+    def __repr__(self) -> str:
+        c = self.model.config
+        return f"Classifier({c.num_classes} classes, {c.image_size[0]}x{c.image_size[1]}, {self.provenance})"
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.model.position_embedding.device
+
+    def label(self, index: int) -> str:
+        """The name of a class, or its number where the names are not known."""
+        return self.labels[index] if self.labels is not None else f"class {index}"
+
+    def prepare(self, images: Any) -> Tensor:
+        """Pictures of any kind, one or a sequence -> (B, C, H, W) as the model takes them."""
+        return torch.stack([self.preprocess.load(image) for image in as_list(images)])
+
+    def logits(self, images: Any) -> Tensor:
+        """(B, K) float32 logits of pictures: paths, bytes, PIL images, arrays or tensors, one or a sequence."""
+        training = self.model.training
+        self.model.eval()
+        try:
+            with torch.inference_mode():
+                x = self.prepare(images).to(self.device, self.model.position_embedding.dtype)  # (B, C, H, W)
+                return self.model(x).float()  # (B, K)
+        finally:
+            self.model.train(training)
+
+    def predict(self, images: Any, top_k: int = 5, batch_size: int = 16) -> list[list[Prediction]]:
+        """The `top_k` most probable classes of every picture, best first.
+
+        Args:
+            images: one picture or a sequence: paths, bytes, PIL images, arrays or tensors.
+            top_k: how many guesses a picture; fewer where there are fewer classes.
+            batch_size: pictures computed at once.
+
+        Raises:
+            ImageError: a picture that cannot be read, by name.
+            WeightsError: a model with no head, or with one that was never trained.
+        """
+        self.check_head()
+        pictures, results = as_list(images), []
+        for start in range(0, len(pictures), batch_size):
+            probabilities = self.logits(pictures[start : start + batch_size]).softmax(dim=-1)  # (B, K)
+            values, indices = probabilities.topk(min(top_k, probabilities.shape[1]), dim=-1)  # (B, k)
+            for row, classes in zip(values.tolist(), indices.tolist(), strict=True):
+                results.append([Prediction(self.label(i), i, p) for i, p in zip(classes, row, strict=True)])
+        return results
+
+    def check_head(self) -> None:
+        """Refuse to predict with a head that is missing or all zeros: every class would be equally likely."""
+        head = self.model.head
+        if head is None:
+            raise WeightsError("this model has no head: fine-tune it, or load it with num_classes=...")
+        if not bool(head.weight.any()) and not bool(head.bias.any()):
+            raise WeightsError("the head of this model is all zeros, so it cannot predict yet: fine-tune it first")
+
+    def resize(self, image_size: Size | int) -> "Classifier":
+        """Take pictures of another size from now on; positions are resized in 2-D and the CLS row kept.
+
+        Args:
+            image_size: (H, W) or a square's side, a whole number of patches each way.
+
+        Returns:
+            The classifier itself.
+        """
+        size, config = as_size(image_size, "image_size"), self.model.config
+        if size != config.image_size:
+            old = config.grid
+            self.model.resize(size)
+            new, mode = self.model.config.grid, config.position_resize
+            logger.warning(
+                "positions resized from a %dx%d to a %dx%d grid, mode %r (%s)",
+                *(*old, *new, mode, _describe(mode)),
+            )
+        self.preprocess = self.preprocess.resized(size)
+        return self
+
+    def reset_head(self, labels: Sequence[str] | None = None, num_classes: int | None = None) -> "Classifier":
+        """Put a new zero head for other classes in place, as fine-tuning does; everything else stays.
+
+        Returns:
+            The classifier itself.
+        """
+        count = len(labels) if labels is not None else num_classes
+        if count is None:
+            raise ConfigError("a new head needs labels or num_classes")
+        self.model.reset_head(count)
+        self.labels = None if labels is None else tuple(labels)
+        return self
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to one `.safetensors` file, atomically."""
+        tensors = self.model.state_dict()
+        native.write(
+            Path(path), Checkpoint(self.model.config, tensors, self.preprocess, self.labels, dict(self.provenance))
+        )
+
+
+def load(
+    source: str | Path,
+    image_size: Size | int | None = None,
+    num_classes: int | None = None,
+    preprocess: Preprocess | str | None = None,
+) -> Classifier:
+    """Load a classifier from a file of any known family, or a bundled one.
+
+    Args:
+        source: a path, or `"vitreous:NAME"` for a bundled model.
+        image_size: pixels (H, W) wanted; positions are resized in the file's own mode.
+        num_classes: a new zero head of so many classes, unless the file's has just as many.
+        preprocess: instead of the file's own: a `Preprocess`, or the name of a preset.
+
+    Raises:
+        WeightsError: no such file, or one that is broken, incomplete or of another architecture.
+    """
+    path = bundled(str(source)[len(BUNDLED) :]) if str(source).startswith(BUNDLED) else Path(source)
+    size = None if image_size is None else as_size(image_size, "image_size")
+    checkpoint = read_checkpoint(path, size)
+    model = checkpoint.build(str(path))
+    if isinstance(preprocess, str):
+        preprocess = Preprocess.preset(preprocess, size=model.config.image_size)
+    chosen = (preprocess or checkpoint.preprocess).resized(model.config.image_size)
+    clf = Classifier(model, chosen, checkpoint.labels, checkpoint.provenance)
+    if num_classes is not None and num_classes != model.config.num_classes:
+        clf.reset_head(num_classes=num_classes)
+    return clf if size is None else clf.resize(size)
+
+
+def bundled(name: str) -> Path:
+    """The path of a model that comes with the package.
+
+    Raises:
+        WeightsError: when there is none of that name, with those that there are.
+    """
+    folder = Path(str(resources.files("vitreous") / "assets"))
+    names = sorted(path.stem for path in folder.glob("*.safetensors"))
+    if name not in names:
+        there = f"there are {', '.join(names)}" if names else "this version comes with none"
+        raise WeightsError(f"no bundled model {name!r}{did_you_mean(name, names)}: {there}")
+    return folder / f"{name}.safetensors"
+
+
+def as_list(images: Any) -> list[Any]:
+    """One picture or several -> a list; a batch (B, C, H, W) or (B, H, W, C) is several."""
+    if isinstance(images, (Tensor, np.ndarray)):
+        return list(images) if images.ndim == 4 else [images]
+    if isinstance(images, (str, bytes, Path)) or not isinstance(images, Iterable):
+        return [images]
+    return list(images)
+
+
+def _describe(mode: str) -> str:
+    settings = MODES[mode]  # type: ignore[index]
+    corners = ", aligned corners" if settings["align_corners"] else ""
+    return f"{settings['mode']}{corners}{', antialias' if settings['antialias'] else ''}"

@@ -1,0 +1,69 @@
+"""`vitreous evaluate`: how good is this model on these pictures?"""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vitreous.cli.arguments import Data, Json, Model, Out, Workers
+from vitreous.cli.output import print_json, results, share, table
+
+if TYPE_CHECKING:
+    from vitreous.evaluation import Evaluation
+
+MOST_CLASSES = 20
+
+
+def evaluate(
+    model: Model,
+    data: Data,
+    out: Out,
+    split: Annotated[
+        str | None,
+        typer.Option("--split", help="train, val, test or all; val where there is one.", show_default=False),
+    ] = None,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Pictures computed at once.")] = 32,
+    workers: Workers = None,
+    json: Json = False,
+) -> None:
+    """Measure a model on labelled pictures: metrics.json and report.html in --out.
+
+    Every picture counts once. Of a folder without splits that the model was trained on, those pictures
+    are measured that were held out then.
+    """
+    from json import dumps
+
+    from vitreous.classifier import load
+    from vitreous.data import open_data
+    from vitreous.evaluation.evaluate import evaluate_split, measured_split
+    from vitreous.evaluation.report import write_report
+    from vitreous.files import write_text
+
+    clf = load(model)
+    chosen, name = measured_split(clf, open_data(data), split)
+    evaluation = evaluate_split(clf, chosen, name, batch_size=batch_size, num_workers=workers)
+    write_text(out / "metrics.json", dumps(evaluation.to_dict(), indent=1))
+    write_report(out / "report.html", evaluation, clf, chosen)
+    if json:
+        print_json(evaluation.to_dict())
+    else:
+        summary(evaluation)
+        results.print(f"\nreport  {out / 'report.html'}", soft_wrap=True)
+
+
+def summary(evaluation: "Evaluation") -> None:
+    """The figures, and the classes from the lowest accuracy up."""
+    low, high = evaluation.interval()
+    rows = table("", "")
+    rows.add_row("data", f"{evaluation.data}, {evaluation.n:,} pictures")
+    rows.add_row("top-1", f"[bold]{share(evaluation.top1)}[/]  (95 % interval {share(low)} to {share(high)})")
+    rows.add_row("top-5", share(evaluation.top5))
+    rows.add_row("loss", f"{evaluation.loss:.4f}")
+    results.print(rows)
+    classes = sorted(evaluation.classes, key=lambda c: 2.0 if c.accuracy is None else c.accuracy)
+    made = table("class", "pictures", "correct", "accuracy", right=("pictures", "correct", "accuracy"))
+    for c in classes[:MOST_CLASSES]:
+        made.add_row(c.label, f"{c.n:,}", f"{c.correct:,}", share(c.accuracy))
+    results.print()
+    results.print(made)
+    if len(classes) > MOST_CLASSES:
+        results.print(f"... and {len(classes) - MOST_CLASSES} more classes, in metrics.json")

@@ -1,0 +1,77 @@
+"""`vitreous finetune`: from a model and a folder of labelled pictures to a classifier, measured."""
+
+from typing import TYPE_CHECKING, Any
+
+from vitreous.cli.arguments import (
+    Data,
+    ImageSize,
+    Json,
+    Model,
+    Out,
+    RecipeName,
+    Resume,
+    Settings,
+    Steps,
+    Workers,
+    parse_size,
+)
+from vitreous.cli.output import errors, print_json, results, share, table
+
+if TYPE_CHECKING:
+    from vitreous.training import TrainingResult
+
+
+def finetune(
+    model: Model,
+    data: Data,
+    out: Out,
+    recipe: RecipeName = "finetune",
+    steps: Steps = None,
+    image_size: ImageSize = None,
+    set: Settings = None,
+    resume: Resume = False,
+    workers: Workers = None,
+    json: Json = False,
+) -> None:
+    """Fine-tune a model on your pictures, and measure it on those held out.
+
+    DATA is a folder with a folder of pictures for every class, or train/ and val/ with such folders.
+    Without val/ (or test/), a share of the pictures is held out. The class names come from the training
+    pictures and are stored with the model.
+    """
+    settings = overrides(steps, image_size, set)
+    from vitreous.classifier import load
+    from vitreous.training import finetune as run
+
+    report(run(load(model), data, out, recipe, resume=resume, num_workers=workers, **settings), json)
+
+
+def overrides(steps: int | None, image_size: str | None, pairs: list[str] | None) -> dict[str, Any]:
+    """The values of the recipe that the command line changes."""
+    from vitreous.training.recipe import parse_overrides
+
+    values = parse_overrides(pairs or [])
+    if steps is not None:
+        values["steps"] = steps
+    if image_size is not None:
+        values["image_size"] = parse_size(image_size)
+    return values
+
+
+def report(result: "TrainingResult", json: bool) -> None:
+    """What came out of a run, and where it lies."""
+    if json:
+        print_json({"out": str(result.out), "evaluation": result.evaluation.to_dict() if result.evaluation else None})
+        return
+    rows = table("", "")
+    if (evaluation := result.evaluation) is not None:
+        low, high = evaluation.interval()
+        rows.add_row("accuracy", f"[bold]{share(evaluation.top1)}[/] of {evaluation.n:,} held-out pictures")
+        rows.add_row("", f"95 % interval {share(low)} to {share(high)}")
+        rows.add_row("loss", f"{evaluation.loss:.4f}")
+    rows.add_row("model", str(result.out / "model.safetensors"))
+    if result.evaluation is not None:
+        rows.add_row("report", str(result.out / "report.html"))
+    else:
+        errors.print("no pictures were held out, so nothing was measured")
+    results.print(rows)

@@ -1,0 +1,162 @@
+"""`vitreous predict`: what is in these pictures?"""
+
+import csv
+import enum
+import io
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vitreous.cli.arguments import ImageSize, Model, parse_size
+from vitreous.cli.output import errors, print_json, results, share, table
+from vitreous.errors import ImageError, VitreousError
+
+if TYPE_CHECKING:
+    from vitreous.classifier import Classifier, Prediction
+
+CHUNK = 16  # pictures decoded and computed at once
+
+
+class Format(str, enum.Enum):
+    """How predictions are written."""
+
+    table = "table"
+    json = "json"
+    csv = "csv"
+    parquet = "parquet"
+
+
+def predict(
+    model: Model,
+    images: Annotated[list[Path], typer.Argument(help="Pictures, or folders of them.", show_default=False)],
+    top_k: Annotated[int, typer.Option("--top-k", min=1, help="Guesses for every picture.")] = 5,
+    format: Annotated[Format, typer.Option("--format", help="How to write them.")] = Format.table,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file instead of the terminal.")] = None,
+    image_size: ImageSize = None,
+) -> None:
+    """Say what is in pictures, with probabilities.
+
+    A picture that cannot be read is named on stderr, the others are predicted all the same, and the exit code is 1.
+    """
+    if format is Format.parquet and output is None:
+        raise typer.BadParameter("--format parquet needs --output FILE")
+    pictures = _expand(images)
+    from vitreous.classifier import load
+
+    clf = load(model, image_size=parse_size(image_size))
+    clf.check_head()
+    found, failed = _predict_all(clf, pictures, top_k)
+    rows = [
+        {"picture": str(path), "rank": rank, "label": p.label, "index": p.index, "probability": p.probability}
+        for path, guesses in found
+        for rank, p in enumerate(guesses, start=1)
+    ]
+    _WRITERS[format](rows, output)
+    for error in failed:
+        errors.print("[bold red]error:[/]", error, markup=True, soft_wrap=True)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _expand(images: list[Path]) -> list[Path]:
+    from vitreous.data.source import IMAGE_SUFFIXES
+
+    pictures: list[Path] = []
+    for path in images:
+        if path.is_dir():
+            inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in IMAGE_SUFFIXES and p.is_file())
+            if not inside:
+                raise ImageError(f"{path} holds no pictures")
+            pictures += inside
+        elif not path.exists():
+            raise ImageError(f"{path}: no such file")
+        else:
+            pictures.append(path)
+    return pictures
+
+
+def _predict_all(
+    clf: "Classifier", pictures: list[Path], top_k: int
+) -> tuple[list[tuple[Path, "list[Prediction]"]], list[str]]:
+    from vitreous.progress import progress
+
+    found: list[tuple[Path, list[Prediction]]] = []
+    failed: list[str] = []
+    with progress("predicting", len(pictures), show=len(pictures) > CHUNK) as advance:
+        for start in range(0, len(pictures), CHUNK):
+            chunk = pictures[start : start + CHUNK]
+            try:
+                found += zip(chunk, clf.predict(chunk, top_k), strict=True)
+            except ImageError:  # one of them is broken: find out which, and keep the others
+                for path in chunk:
+                    try:
+                        found += [(path, clf.predict(path, top_k)[0])]
+                    except ImageError as error:
+                        failed.append(str(error))
+            advance(len(chunk))
+    return found, failed
+
+
+def _write_table(rows: list[dict[str, Any]], output: Path | None) -> None:
+    made = table("picture", "class", "probability", "", right=("probability",))
+    for row in rows:
+        first = row["rank"] == 1
+        bar = "█" * round(20 * row["probability"])
+        made.add_row(row["picture"] if first else "", row["label"], share(row["probability"]), bar)
+    if output is None:
+        results.print(made)
+        return
+    from rich.console import Console
+
+    text = io.StringIO()
+    Console(file=text, width=120).print(made)
+    _write(text.getvalue(), output)
+
+
+def _write_json(rows: list[dict[str, Any]], output: Path | None) -> None:
+    import json
+
+    if output is None:
+        print_json(rows)
+    else:
+        _write(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", output)
+
+
+def _write_csv(rows: list[dict[str, Any]], output: Path | None) -> None:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, ["picture", "rank", "label", "index", "probability"], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    if output is None:
+        sys.stdout.write(text.getvalue())
+    else:
+        _write(text.getvalue(), output)
+
+
+def _write_parquet(rows: list[dict[str, Any]], output: Path | None) -> None:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise VitreousError("Parquet needs pyarrow: pip install 'vitreous[parquet]'") from None
+    from vitreous.files import atomic_path
+
+    assert output is not None
+    with atomic_path(output) as part:
+        parquet.write_table(pyarrow.Table.from_pylist(rows), part)
+
+
+def _write(text: str, output: Path) -> None:
+    from vitreous.files import write_text
+
+    write_text(output, text)
+
+
+_WRITERS = {
+    Format.table: _write_table,
+    Format.json: _write_json,
+    Format.csv: _write_csv,
+    Format.parquet: _write_parquet,
+}

@@ -1,0 +1,271 @@
+"""What a ViT is made of: its configuration, and the named variants of the papers."""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from vitreous.errors import ConfigError, did_you_mean
+
+Size = tuple[int, int]  # (height, width)
+PositionResize = Literal["google", "timm", "timm_npz", "huggingface", "torchvision"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResNetConfig:
+    """The ResNet stem of a hybrid: bottleneck units per stage, and width / 64.
+
+    The root divides the resolution by 4, and every stage after the first by 2 more.
+    An empty `num_layers` is the root alone. (vit_jax `configs/models.py`.)
+    """
+
+    num_layers: tuple[int, ...] = ()
+    width_factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "num_layers", tuple(self.num_layers))
+        if any(n < 1 for n in self.num_layers):
+            raise ConfigError(f"resnet.num_layers must be positive, got {self.num_layers}")
+        if self.width < 32 or self.width % 32:
+            raise ConfigError(
+                "resnet.width_factor x 64 must be a multiple of 32 (GroupNorm has 32 groups), "
+                f"got width_factor={self.width_factor}"
+            )
+
+    @property
+    def width(self) -> int:
+        """Channels of the root: 64 x width_factor."""
+        return int(64 * self.width_factor)
+
+    @property
+    def stride(self) -> int:
+        """How many pixels of the image one cell of the stem's output stands for."""
+        return 4 * 2 ** max(len(self.num_layers) - 1, 0)
+
+    @property
+    def out_channels(self) -> int:
+        """Channels that the stem hands to the patch embedding."""
+        if not self.num_layers:
+            return self.width
+        return self.width * 2 ** (len(self.num_layers) - 1) * 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViTConfig:
+    """Everything that defines a Vision Transformer, besides its weights.
+
+    The defaults are ViT-B/16 at 224x224 as in the official Google code: tanh GELU,
+    LayerNorm eps 1e-6, no dropout. Sizes are (height, width); a single number is a square.
+
+    Args:
+        image_size: pixels (H, W), a whole number of patches each way.
+        patch_size: (P1, P2) in pixels; in a hybrid, in cells of the stem's output.
+        in_channels: C of the images.
+        hidden_size: D, the width of every token.
+        num_layers: L, encoder blocks.
+        num_heads: heads of the self-attention; must divide D.
+        mlp_dim: M, the hidden width of each MLP.
+        num_classes: K outputs of the head; 0 for a backbone without one.
+        classifier: `"token"` reads the CLS token, `"gap"` the mean over all patches
+            (and then there is no CLS token).
+        representation_size: width of the pre-logits layer (Dense + tanh) that pre-training
+            puts before the head; None for the single linear layer of fine-tuning.
+        gelu: `"tanh"` (Google) or `"erf"` (timm, Hugging Face, torchvision).
+        layer_norm_eps: 1e-6, or 1e-12 for Hugging Face's files.
+        position_resize: how positions are brought to another grid; see `positions.py`.
+        dropout_rate: after the positions, the attention projection and both MLP layers.
+        attention_dropout_rate: on the attention weights.
+        stochastic_depth_rate: of the last block; it grows linearly from 0 at the first.
+        resnet: the stem of a hybrid, or None.
+
+    Raises:
+        ConfigError: with the field and a value that would work.
+
+    Source: Dosovitskiy et al. 2021, Table 1 and section 3.1; vit_jax `models_vit.py`.
+    """
+
+    image_size: Size = (224, 224)
+    patch_size: Size = (16, 16)
+    in_channels: int = 3
+    hidden_size: int = 768
+    num_layers: int = 12
+    num_heads: int = 12
+    mlp_dim: int = 3072
+    num_classes: int = 1000
+    classifier: Literal["token", "gap"] = "token"
+    representation_size: int | None = None
+    gelu: Literal["tanh", "erf"] = "tanh"
+    layer_norm_eps: float = 1e-6
+    position_resize: PositionResize = "google"
+    dropout_rate: float = 0.0
+    attention_dropout_rate: float = 0.0
+    stochastic_depth_rate: float = 0.0
+    resnet: ResNetConfig | None = None
+
+    def __post_init__(self) -> None:
+        for field in ("image_size", "patch_size"):
+            object.__setattr__(self, field, as_size(getattr(self, field), field))
+        if isinstance(self.resnet, dict):
+            object.__setattr__(self, "resnet", ResNetConfig(**self.resnet))
+        for field in ("in_channels", "hidden_size", "num_layers", "num_heads", "mlp_dim"):
+            _require(_is_count(getattr(self, field)), f"{field} must be a whole number >= 1", self, field)
+        _require(_is_count(self.num_classes, least=0), "num_classes must be a whole number >= 0", self, "num_classes")
+        _require(
+            self.representation_size is None or _is_count(self.representation_size),
+            "representation_size must be None or >= 1",
+            self,
+            "representation_size",
+        )
+        for field, allowed in (
+            ("classifier", ("token", "gap")),
+            ("gelu", ("tanh", "erf")),
+            ("position_resize", get_args(PositionResize)),
+        ):
+            _require(getattr(self, field) in allowed, f"{field} must be one of {', '.join(allowed)}", self, field)
+        for field in ("dropout_rate", "attention_dropout_rate", "stochastic_depth_rate"):
+            _require(0.0 <= getattr(self, field) < 1.0, f"{field} must be in [0, 1)", self, field)
+        _require(self.layer_norm_eps > 0, "layer_norm_eps must be > 0", self, "layer_norm_eps")
+        if self.hidden_size % self.num_heads:
+            raise ConfigError(
+                f"hidden_size {self.hidden_size} is not divisible by num_heads {self.num_heads}: "
+                f"try {math.gcd(self.hidden_size, self.num_heads)} heads"
+            )
+        self.check_image_size(self.image_size)
+
+    @property
+    def stride(self) -> Size:
+        """Pixels of the image that one patch covers: the patch size, times the stem's stride."""
+        step = self.resnet.stride if self.resnet else 1
+        return self.patch_size[0] * step, self.patch_size[1] * step
+
+    @property
+    def grid(self) -> Size:
+        """(rows, columns) of patches: H / P1, W / P2."""
+        return self.image_size[0] // self.stride[0], self.image_size[1] // self.stride[1]
+
+    @property
+    def num_patches(self) -> int:
+        """N = HW / P^2."""
+        return self.grid[0] * self.grid[1]
+
+    @property
+    def prefix_tokens(self) -> int:
+        """Tokens before the patches: 1 (CLS), or 0 when pooling over the patches."""
+        return 1 if self.classifier == "token" else 0
+
+    @property
+    def num_tokens(self) -> int:
+        """S = N + 1, or N without a CLS token."""
+        return self.num_patches + self.prefix_tokens
+
+    @property
+    def head_dim(self) -> int:
+        """Width of one attention head: D / heads."""
+        return self.hidden_size // self.num_heads
+
+    def check_image_size(self, size: Size) -> None:
+        """Refuse a size that is not a whole number of patches, and name the nearest that are."""
+        if all(n >= s and n % s == 0 for n, s in zip(size, self.stride, strict=True)):
+            return
+        below = [max(n // s, 1) * s for n, s in zip(size, self.stride, strict=True)]
+        above = [max(math.ceil(n / s), 1) * s for n, s in zip(size, self.stride, strict=True)]
+        near = " or ".join(dict.fromkeys(f"{h}x{w}" for h, w in (below, above)))
+        raise ConfigError(
+            f"image size {size[0]}x{size[1]} is not a whole number of {self.stride[0]}x{self.stride[1]} "
+            f"patches: the nearest that are, {near}"
+        )
+
+    def replace(self, **changes: Any) -> "ViTConfig":
+        """A copy with some fields changed, checked like a new one."""
+        _known_fields(changes)
+        return dataclasses.replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values; `from_dict` is the way back."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "ViTConfig":
+        """The configuration that `to_dict` described; unknown fields are an error."""
+        _known_fields(values)
+        return cls(**values)
+
+    @classmethod
+    def from_name(cls, name: str, **overrides: Any) -> "ViTConfig":
+        """A published variant, such as `"B/16"` or `"R50+B/16"`, with some fields changed.
+
+        Args:
+            name: one of `VARIANTS`; `"ViT-B/16"` and `"b_16"` are understood too.
+            overrides: any field, e.g. `num_classes=10, image_size=384`.
+
+        Raises:
+            ConfigError: unknown name or field, with the nearest known one.
+        """
+        wanted = name.lower().replace("vit-", "").replace("_", "/")
+        for known, fields in VARIANTS.items():
+            if known.lower() == wanted:
+                _known_fields(overrides)
+                return cls(**{**fields, **overrides})
+        raise ConfigError(
+            f"unknown model {name!r}{did_you_mean(name, VARIANTS)}; the named variants are {', '.join(VARIANTS)}"
+        )
+
+
+def as_size(value: Any, field: str = "size") -> Size:
+    """`224` or `(224, 320)` as (height, width)."""
+    pair = (value, value) if isinstance(value, int) else value
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not all(_is_count(n) for n in pair):
+        raise ConfigError(f"{field} must be a whole number or (height, width) of such, got {value!r}")
+    return int(pair[0]), int(pair[1])
+
+
+def _is_count(value: Any, least: int = 1) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _require(holds: bool, message: str, config: ViTConfig, field: str) -> None:
+    if not holds:
+        raise ConfigError(f"{message}, got {getattr(config, field)!r}")
+
+
+def _known_fields(values: dict[str, Any]) -> None:
+    known = [field.name for field in dataclasses.fields(ViTConfig)]
+    for key in values:
+        if key not in known:
+            raise ConfigError(f"ViTConfig has no field {key!r}{did_you_mean(key, known)}")
+
+
+def _variants() -> dict[str, dict[str, Any]]:
+    def width(hidden_size: int, num_layers: int, num_heads: int) -> dict[str, Any]:
+        # Every MLP is four times as wide as the tokens.
+        return dict(hidden_size=hidden_size, num_layers=num_layers, num_heads=num_heads, mlp_dim=4 * hidden_size)
+
+    ti, s, b = width(192, 12, 3), width(384, 12, 6), width(768, 12, 12)  # Steiner et al. 2022 (Ti, S)
+    large, h = width(1024, 24, 16), width(1280, 32, 16)  # Dosovitskiy et al. 2021, Table 1 (B, L, H)
+
+    def patch(size: int, *stages: int, stem: bool = False) -> dict[str, Any]:
+        resnet = ResNetConfig(num_layers=stages) if stages or stem else None
+        return dict(patch_size=(size, size), resnet=resnet)
+
+    # Dropout 0.1 where vit_jax `configs/models.py` has it: L/16, H/14, R50+B/16, R50+L/32.
+    drop = dict(dropout_rate=0.1)
+    return {
+        "Ti/16": {**ti, **patch(16)},
+        "S/32": {**s, **patch(32)},
+        "S/16": {**s, **patch(16)},
+        "B/32": {**b, **patch(32)},
+        "B/16": {**b, **patch(16)},
+        "B/8": {**b, **patch(8)},
+        "L/32": {**large, **patch(32)},
+        "L/16": {**large, **patch(16), **drop},
+        "H/14": {**h, **patch(14), **drop},
+        # The "/16" of R+Ti is its published name; root stride 4 x patch 8 = 32 pixels a patch.
+        "R+Ti/16": {**ti, **patch(8, stem=True)},
+        "R26+S/32": {**s, **patch(1, 2, 2, 2, 2)},
+        "R26+B/32": {**b, **patch(1, 2, 2, 2, 2)},
+        "R50+B/16": {**b, **patch(1, 3, 4, 9), **drop},
+        "R50+L/32": {**large, **patch(1, 3, 4, 6, 3), **drop},
+    }
+
+
+VARIANTS: dict[str, dict[str, Any]] = _variants()

@@ -1,0 +1,69 @@
+"""The optimisers of the recipes, with the official details."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitreous.training.recipe import Recipe
+
+
+class Momentum(torch.optim.Optimizer):
+    """SGD with momentum, its buffer kept in a dtype of choice: m = g + beta m;  w = w - lr m.
+
+    The step uses the sum as computed; only what is kept for the next step is rounded.
+
+    Source: optax `trace` with `accumulator_dtype`, as vit_jax `train.py` uses it.
+    """
+
+    def __init__(self, params: Iterable[Any], lr: float, momentum: float = 0.9, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": 0.0})
+        self.dtype = dtype
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            params = [p for p in group["params"] if p.grad is not None]
+            if not params:
+                continue
+            grads: list[Tensor] = [p.grad for p in params]
+            if group["weight_decay"]:
+                grads = list(torch._foreach_add(grads, params, alpha=group["weight_decay"]))
+            if "momentum" not in self.state[params[0]]:
+                for p in params:
+                    self.state[p]["momentum"] = torch.zeros_like(p, dtype=self.dtype)
+            buffers = [self.state[p]["momentum"] for p in params]
+            if self.dtype == torch.float32:
+                torch._foreach_mul_(buffers, group["momentum"])
+                torch._foreach_add_(buffers, grads)
+                torch._foreach_add_(params, buffers, alpha=-group["lr"])
+            else:
+                sums = [g + group["momentum"] * b.to(g.dtype) for g, b in zip(grads, buffers, strict=True)]
+                torch._foreach_add_(params, sums, alpha=-group["lr"])
+                torch._foreach_copy_(buffers, sums)
+
+
+def make_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    """The recipe's optimiser over all parameters; weight decay applies to the kernels alone."""
+    kernels = {id(m.weight) for m in model.modules() if isinstance(m, (nn.Linear, nn.Conv2d))}
+    trained = [p for p in model.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in trained if id(p) in kernels], "weight_decay": recipe.weight_decay},
+        {"params": [p for p in trained if id(p) not in kernels], "weight_decay": 0.0},
+    ]
+    if recipe.optimizer == "adamw":
+        return torch.optim.AdamW(groups, lr=recipe.base_lr, betas=(0.9, 0.999), fused=True)
+    return Momentum(groups, recipe.base_lr, recipe.momentum, getattr(torch, recipe.momentum_dtype))
+
+
+def clip_global_norm(parameters: Iterable[Tensor], limit: float) -> Tensor:
+    """Scale all gradients by min(1, limit / norm), where norm is over all of them at once; returns the norm before.
+
+    `limit` 0 leaves them alone. Source: vit_jax `train.py` (torch's own adds 1e-6 to the norm).
+    """
+    grads = [p.grad for p in parameters if p.grad is not None]
+    norm = torch.nn.utils.get_total_norm(grads)
+    if limit:
+        torch._foreach_mul_(grads, (limit / norm).clamp(max=1.0))
+    return norm

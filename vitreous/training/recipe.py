@@ -1,0 +1,196 @@
+"""Recipes: everything that training depends on besides the model and the data."""
+
+import dataclasses
+import json
+import sys
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from vitreous.config import Size, as_size
+from vitreous.data.augment import AUGMENTS
+from vitreous.errors import ConfigError, did_you_mean
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How to train. The defaults are the official fine-tuning: Dosovitskiy et al. 2021, appendix B.1.1, and vit_jax.
+
+    Args:
+        steps: optimiser steps.
+        batch_size: pictures per step.
+        accum_steps: parts that a batch is computed in, one after the other, to save memory.
+        optimizer: `"sgd"` with momentum, or `"adamw"`.
+        base_lr: the learning rate at the end of the warm-up.
+        warmup_steps: steps over which the rate grows linearly from 0.
+        decay: `"cosine"` to 0, or `"linear"` to `linear_end`.
+        momentum: of SGD; AdamW has betas (0.9, 0.999).
+        momentum_dtype: `"float32"`, or `"bfloat16"` as vit_jax keeps it.
+        weight_decay: on the kernels only: not on biases, norms, positions or the CLS token.
+            Decoupled for AdamW, an L2 term for SGD.
+        grad_clip: the greatest global norm of the gradient; 0 for none.
+        label_smoothing: share of the target spread over all classes.
+        image_size: pixels (H, W) to train at; None for the model's own.
+        crop_area: least and greatest share of the area of the random crop; None for the whole picture.
+        flip: mirror half of the pictures.
+        augment: `"none"`, `"trivial"` or `"rand"`.
+        dropout_rate, attention_dropout_rate, stochastic_depth_rate: None for the model's own.
+        new_head: put a zero head in place, even where the classes are the same.
+        val_fraction: held out of the data where it has no val or test split.
+        eval_every: steps between evaluations; 0 for one at the end.
+        checkpoint_every: steps between saved states.
+        precision: `"float32"`, or `"bfloat16"` for mixed precision.
+        seed: of everything random.
+
+    Raises:
+        ConfigError: a value that cannot be, or an unknown key.
+    """
+
+    steps: int = 500
+    batch_size: int = 512
+    accum_steps: int = 1
+    optimizer: str = "sgd"
+    base_lr: float = 0.03
+    warmup_steps: int = 100
+    decay: str = "cosine"
+    linear_end: float = 1e-5
+    momentum: float = 0.9
+    momentum_dtype: str = "float32"
+    weight_decay: float = 0.0
+    grad_clip: float = 1.0
+    label_smoothing: float = 0.0
+    image_size: Size | None = None
+    crop_area: tuple[float, float] | None = (0.05, 1.0)
+    flip: bool = True
+    augment: str = "none"
+    dropout_rate: float | None = None
+    attention_dropout_rate: float | None = None
+    stochastic_depth_rate: float | None = None
+    new_head: bool = True
+    val_fraction: float = 0.1
+    eval_every: int = 0
+    checkpoint_every: int = 500
+    precision: str = "float32"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.image_size is not None:
+            object.__setattr__(self, "image_size", as_size(self.image_size, "image_size"))
+        if self.crop_area is not None:
+            object.__setattr__(self, "crop_area", tuple(self.crop_area))
+        for name in ("steps", "batch_size", "accum_steps", "checkpoint_every"):
+            self._check(name, isinstance(getattr(self, name), int) and getattr(self, name) >= 1, "a whole number >= 1")
+        for name in ("warmup_steps", "eval_every"):
+            self._check(name, isinstance(getattr(self, name), int) and getattr(self, name) >= 0, "a whole number >= 0")
+        for name in ("base_lr", "linear_end", "weight_decay", "grad_clip"):
+            self._check(name, getattr(self, name) >= 0, ">= 0")
+        for name in ("momentum", "label_smoothing", "val_fraction"):
+            self._check(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
+        for name in ("dropout_rate", "attention_dropout_rate", "stochastic_depth_rate"):
+            value = getattr(self, name)
+            self._check(name, value is None or 0 <= value < 1, "in [0, 1)")
+        for name, allowed in _CHOICES.items():
+            self._check(name, getattr(self, name) in allowed, f"one of {', '.join(allowed)}")
+        area = self.crop_area
+        self._check("crop_area", area is None or (len(area) == 2 and 0 < area[0] <= area[1] <= 1), "(least, most) in (0, 1]")
+        if self.warmup_steps >= self.steps:
+            raise ConfigError(f"recipe: warmup_steps {self.warmup_steps} must be less than steps {self.steps}")
+        if self.batch_size % self.accum_steps:
+            raise ConfigError(f"recipe: batch_size {self.batch_size} is not divisible by accum_steps {self.accum_steps}")
+
+    def _check(self, name: str, holds: bool, wanted: str) -> None:
+        if not holds:
+            raise ConfigError(f"recipe: {name} must be {wanted}, got {getattr(self, name)!r}")
+
+    def replace(self, **changes: Any) -> "Recipe":
+        """A copy with some values changed; a new number of steps scales the warm-up along, unless that is given too."""
+        _known(changes)
+        if "steps" in changes and "warmup_steps" not in changes and isinstance(changes["steps"], int):
+            changes["warmup_steps"] = self.warmup_steps * changes["steps"] // self.steps
+        return dataclasses.replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return dataclasses.asdict(self)
+
+    def to_toml(self) -> str:
+        """A TOML file that `Recipe.load` reads back; values of None are left out."""
+        # Numbers, strings, booleans and flat lists are written the same in JSON and TOML.
+        return "".join(f"{k} = {json.dumps(v)}\n" for k, v in self.to_dict().items() if v is not None)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Recipe":
+        """A recipe from plain values; unknown keys are an error."""
+        _known(values)
+        return cls(**values)
+
+    @classmethod
+    def load(cls, source: "str | Path | Recipe", **overrides: Any) -> "Recipe":
+        """A recipe by name (`vitreous/recipes`), from a TOML file, or as it is, with some values changed.
+
+        Raises:
+            ConfigError: no such recipe, not TOML, or an unknown key, with the nearest known one.
+        """
+        if isinstance(source, Recipe):
+            return source.replace(**overrides)
+        path = Path(source)
+        if path.suffix != ".toml":
+            folder = Path(str(resources.files("vitreous") / "recipes"))
+            names = sorted(p.stem for p in folder.glob("*.toml"))
+            if str(source) not in names:
+                hint = did_you_mean(str(source), names)
+                raise ConfigError(f"no recipe {str(source)!r}{hint}: give a .toml file or one of {', '.join(names)}")
+            path = folder / f"{source}.toml"
+        try:
+            values = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(f"recipe {path}: {error.strerror}") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"recipe {path} is not TOML: {error}") from None
+        try:
+            recipe = cls.from_dict(values)
+        except (ConfigError, TypeError) as error:
+            raise ConfigError(f"{path}: {error}") from None
+        return recipe.replace(**overrides)
+
+
+_CHOICES = {
+    "optimizer": ("sgd", "adamw"),
+    "decay": ("cosine", "linear"),
+    "momentum_dtype": ("float32", "bfloat16"),
+    "augment": AUGMENTS,
+    "precision": ("float32", "bfloat16"),
+}
+
+
+def parse_overrides(pairs: list[str]) -> dict[str, Any]:
+    """`["base_lr=0.01", "augment=rand"]` -> values, read as TOML, or as plain words.
+
+    Raises:
+        ConfigError: a pair without `=`, or an unknown key.
+    """
+    values: dict[str, Any] = {}
+    for pair in pairs:
+        key, sep, text = pair.partition("=")
+        if not sep:
+            raise ConfigError(f"--set {pair!r}: write it as key=value")
+        key, text = key.strip(), text.strip()
+        try:
+            values[key] = tomllib.loads(f"x = {text}")["x"]
+        except tomllib.TOMLDecodeError:
+            values[key] = None if text.lower() in ("none", "null") else text
+    _known(values)
+    return values
+
+
+def _known(values: dict[str, Any]) -> None:
+    names = [field.name for field in dataclasses.fields(Recipe)]
+    for key in values:
+        if key not in names:
+            raise ConfigError(f"recipe: no key {key!r}{did_you_mean(key, names)}; the keys are {', '.join(names)}")

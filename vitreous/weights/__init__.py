@@ -1,0 +1,1 @@
+"""Weight files: one module a family, each with the names both ways."""
