@@ -41,3 +41,18 @@ def tiny(seed: int = 0, **overrides: object) -> VisionTransformer:
     """A ViT that runs in milliseconds, with random weights and no zeros, in evaluation mode."""
     model = VisionTransformer(ViTConfig(**{**TINY, **overrides}))
     return randomise(model, seed).eval()
+
+
+def write_pictures(root: Path, classes: dict[str, int], size: tuple[int, int] = (40, 40), seed: int = 0) -> Path:
+    """A folder of class folders with noisy pictures whose colour tells the class; returns the folder."""
+    import numpy as np
+    from PIL import Image
+
+    numbers = np.random.default_rng(seed)
+    for place, (name, count) in enumerate(classes.items()):
+        (root / name).mkdir(parents=True, exist_ok=True)
+        colour = np.array([(place * 83) % 256, (place * 151 + 60) % 256, (200 - place * 67) % 256])
+        for i in range(count):
+            noise = numbers.normal(0, 25, (*size, 3))
+            Image.fromarray(np.clip(colour + noise, 0, 255).astype(np.uint8)).save(root / name / f"{i:03}.png")
+    return root

@@ -1,6 +1,8 @@
 """vitreous: the classic Vision Transformer that you can trust and see through."""
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -9,11 +11,13 @@ if TYPE_CHECKING:
     from vitreous.classifier import Classifier, Prediction, load
     from vitreous.config import VARIANTS, ResNetConfig, ViTConfig
     from vitreous.errors import ConfigError, DataError, ImageError, VitreousError, WeightsError
+    from vitreous.cost import Cost, cost
     from vitreous.evaluation import Evaluation, evaluate
     from vitreous.images import read_image
     from vitreous.model import VisionTransformer
     from vitreous.preprocess import Preprocess
-    from vitreous.training import Recipe, finetune
+    from vitreous.trace import Trace, trace
+    from vitreous.training import Recipe, finetune, pretrain
 
 # Each name and where it lives. Imported when first used, so that `import vitreous` is quick.
 _HOME = {
@@ -28,6 +32,10 @@ _HOME = {
     "ImageError": "errors",
     "VitreousError": "errors",
     "WeightsError": "errors",
+    "Cost": "cost",
+    "cost": "cost",
+    "Trace": "trace",
+    "trace": "trace",
     "Evaluation": "evaluation",
     "evaluate": "evaluation",
     "read_image": "images",
@@ -35,6 +43,7 @@ _HOME = {
     "Preprocess": "preprocess",
     "Recipe": "training",
     "finetune": "training",
+    "pretrain": "training",
 }
 
 __all__ = [*_HOME, "__version__"]  # noqa: PLE0604
@@ -50,3 +59,14 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+class _Package(ModuleType):
+    """Keeps `vitreous.cost` the function: importing the module of that name would put itself in its place."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _HOME and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

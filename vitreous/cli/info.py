@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from vitreous.cli.arguments import ImageSize, Json, parse_size
 from vitreous.cli.output import print_json, results, table
@@ -114,7 +115,7 @@ def _show_cost(price: "Cost") -> None:
     made = table("part", "MACs of an image are", *right, right=right)
     for row in price.rows:
         macs = _short(row.macs) if row.macs else ""
-        made.add_row(row.name, row.formula, f"{row.params:,}", macs, f"{100 * row.share:.1f} %" if row.macs else "")
+        made.add_row(row.name, row.formula, f"{row.params:,}" if row.params else "", macs, f"{100 * row.share:.1f} %" if row.macs else "")
     made.add_row("[bold]all[/]", "", f"[bold]{price.params:,}[/]", f"[bold]{_short(price.macs)}[/]", "")
     results.print()
     results.print(made)
@@ -135,7 +136,7 @@ def _show_cost(price: "Cost") -> None:
 def _show_trace(config: "ViTConfig", batch_size: int) -> None:
     made = table("stage", "formula", "shape", right=("shape",))
     for row in _trace(config, batch_size):
-        made.add_row(row["stage"], row["formula"], "x".join(map(str, row["shape"])))
+        made.add_row(row["stage"], escape(row["formula"]), "x".join(map(str, row["shape"])))
     results.print()
     results.print(made)
 

@@ -18,7 +18,15 @@ def print_json(value: Any) -> None:
 
 def table(*columns: str, title: str | None = None, right: Sequence[str] = ()) -> Table:
     """An empty table in the house style; the columns named in `right` hold numbers."""
-    made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
+    made = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        pad_edge=False,
+        header_style="dim",
+        show_header=any(columns),
+    )
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", overflow="fold")
     return made

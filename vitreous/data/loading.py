@@ -85,6 +85,7 @@ def batches(
         sampler=positions,
         num_workers=workers,
         collate_fn=_collate,
+        generator=torch.Generator(),  # for what the loader draws for itself, so that it leaves torch's own alone
         prefetch_factor=4 if workers else None,
         worker_init_fn=_leave_signals_to_parent,
     )

@@ -12,7 +12,8 @@ from vitreous.training.recipe import Recipe
 class Momentum(torch.optim.Optimizer):
     """SGD with momentum, its buffer kept in a dtype of choice: m = g + beta m;  w = w - lr m.
 
-    The step uses the sum as computed; only what is kept for the next step is rounded.
+    With bfloat16, beta (0.8984 for 0.9) and what is kept for the next step are rounded; the
+    arithmetic of the step itself is not. That is what XLA makes of the official code.
 
     Source: optax `trace` with `accumulator_dtype`, as vit_jax `train.py` uses it.
     """
@@ -39,7 +40,8 @@ class Momentum(torch.optim.Optimizer):
                 torch._foreach_add_(buffers, grads)
                 torch._foreach_add_(params, buffers, alpha=-group["lr"])
             else:
-                sums = [g + group["momentum"] * b.to(g.dtype) for g, b in zip(grads, buffers, strict=True)]
+                beta = torch.tensor(group["momentum"], dtype=self.dtype).item()
+                sums = [g + beta * b.to(g.dtype) for g, b in zip(grads, buffers, strict=True)]
                 torch._foreach_add_(params, sums, alpha=-group["lr"])
                 torch._foreach_copy_(buffers, sums)
 

@@ -1,0 +1,161 @@
+"""Whole runs on a data set that a tiny model learns in seconds."""
+
+import json
+import os
+import signal
+import threading
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.conftest import TINY, tiny, write_pictures
+from vitreous.classifier import Classifier, load
+from vitreous.config import ViTConfig
+from vitreous.errors import DataError, VitreousError
+from vitreous.evaluation import evaluate
+from vitreous.preprocess import Preprocess
+from vitreous.training import Recipe, finetune, pretrain
+from vitreous.training.loop import Interrupted, Loop
+
+QUICK = dict(steps=6, batch_size=8, warmup_steps=1, base_lr=0.01, progress=False, num_workers=0)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_pictures(tmp_path_factory.mktemp("data"), {"green": 12, "grey": 10, "red": 11})
+
+
+@pytest.fixture
+def clf():
+    return Classifier(tiny(), Preprocess.preset("google", size=32))
+
+
+def test_it_learns_and_keeps_everything_in_one_folder(clf, data, tmp_path):
+    before = {name: tensor.clone() for name, tensor in clf.model.state_dict().items()}
+    result = finetune(clf, data, tmp_path / "out", **{**QUICK, "steps": 40, "base_lr": 0.03}, image_size=(24, 40))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in clf.model.state_dict().items())
+    assert result.log[0]["loss"] == pytest.approx(1.0986, abs=1e-4)  # a zero head: ln 3
+    assert result.evaluation.top1 >= 0.9
+    assert result.evaluation.n == 3  # a tenth of each class, rounded
+    saved = load(tmp_path / "out" / "model.safetensors")
+    assert saved.labels == ("green", "grey", "red")
+    assert saved.model.config.image_size == saved.preprocess.size == (24, 40)
+    assert saved.provenance["data"]["train_pictures"] == 30
+    metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    assert metrics["top1"] == result.evaluation.top1
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {
+        "model.safetensors",
+        "metrics.json",
+        "report.html",
+        "recipe.toml",
+        "log.jsonl",
+        "state.safetensors",
+    }
+    assert [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()] == result.log
+    # The same folder measured again: the pictures held out then, not those trained on.
+    again = evaluate(saved, data, progress=False, num_workers=0)
+    assert (again.n, again.top1) == (result.evaluation.n, result.evaluation.top1)
+    assert evaluate(saved, data, "all", progress=False, num_workers=0).n == 33
+    assert evaluate(saved, data, "train", progress=False, num_workers=0).n == 30
+
+
+def test_sixteen_pictures_of_two_classes_are_learned_by_heart(tmp_path):
+    data = write_pictures(tmp_path / "data", {"a": 8, "b": 8})
+    config = ViTConfig(**{**TINY, "num_layers": 2})
+    recipe = Recipe(steps=100, batch_size=16, val_fraction=0.0, optimizer="adamw", base_lr=1e-3, warmup_steps=5)
+    result = pretrain(config, data, tmp_path / "out", recipe, progress=False, num_workers=0)
+    assert result.evaluation is None
+    assert min(entry["loss"] for entry in result.log[-10:]) < 0.05
+    assert evaluate(result.classifier, data, "all", progress=False, num_workers=0).top1 == 1.0
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_stopped_and_resumed_ends_bit_equal(clf, data, tmp_path, optimizer, monkeypatch):
+    settings = {**QUICK, "optimizer": optimizer, "checkpoint_every": 2, "dropout_rate": 0.1, "eval_every": 3}
+    settings["momentum_dtype"] = "bfloat16"
+    finetune(clf, data, tmp_path / "whole", **settings)
+    learning_rate = Loop._learning_rate
+
+    def power_cut(self, step):
+        if step == 3:
+            raise OSError("power cut")
+        return learning_rate(self, step)
+
+    monkeypatch.setattr(Loop, "_learning_rate", power_cut)
+    with pytest.raises(OSError, match="power cut"):
+        finetune(clf, data, tmp_path / "parts", **settings)
+    monkeypatch.undo()
+    torch.manual_seed(123)  # whatever else the process has drawn must not matter
+    finetune(clf, data, tmp_path / "parts", **settings, resume=True)
+    for name in ("model.safetensors", "state.safetensors"):
+        whole, parts = load_file(tmp_path / "whole" / name), load_file(tmp_path / "parts" / name)
+        assert whole.keys() == parts.keys()
+        assert all(torch.equal(whole[key], parts[key]) for key in whole)
+    assert (tmp_path / "whole" / "log.jsonl").read_text() == (tmp_path / "parts" / "log.jsonl").read_text()
+
+
+def test_a_signal_saves_the_state(clf, data, tmp_path):
+    stop = threading.Timer(0.0, os.kill, (os.getpid(), signal.SIGTERM))
+
+    def at_the_first_step(self, step, _rate=Loop._learning_rate):
+        if step == 0:
+            stop.start()
+            stop.join()
+        return _rate(self, step)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Loop, "_learning_rate", at_the_first_step)
+        with pytest.raises(Interrupted, match="stopped after step 1 of 6; go on with --resume"):
+            finetune(clf, data, tmp_path / "out", **QUICK)
+    result = finetune(clf, data, tmp_path / "out", **QUICK, resume=True)
+    assert len(result.log) == 6
+
+
+def test_accumulation_equals_the_large_batch(clf, data, tmp_path):
+    whole = finetune(clf, data, tmp_path / "whole", **QUICK)
+    parts = finetune(clf, data, tmp_path / "parts", **QUICK, accum_steps=4)
+    for a, b in zip(whole.log, parts.log, strict=True):
+        assert a["loss"] == pytest.approx(b["loss"], abs=1e-5)
+    for a, b in zip(whole.classifier.model.parameters(), parts.classifier.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
+
+
+def test_validation_classes(clf, tmp_path):
+    write_pictures(tmp_path / "train", {"a": 4, "b": 4, "c": 4})
+    write_pictures(tmp_path / "val", {"a": 2, "c": 1})
+    result = finetune(clf, tmp_path, tmp_path / "out", **QUICK)
+    assert [(c.label, c.n) for c in result.evaluation.classes] == [("a", 2), ("b", 0), ("c", 1)]
+    assert result.evaluation.classes[1].accuracy is None
+    write_pictures(tmp_path / "val", {"d": 1})
+    with pytest.raises(DataError, match="class 'd' is not among the 3 classes"):
+        finetune(clf, tmp_path, tmp_path / "out2", **QUICK)
+
+
+def test_a_run_is_never_overwritten_and_resume_must_fit(clf, data, tmp_path):
+    finetune(clf, data, tmp_path / "out", **QUICK)
+    with pytest.raises(VitreousError, match="already holds a run"):
+        finetune(clf, data, tmp_path / "out", **QUICK)
+    with pytest.raises(VitreousError, match=r"another run \(base_lr 0.01 -> 0.02\)"):
+        finetune(clf, data, tmp_path / "out", **{**QUICK, "base_lr": 0.02}, resume=True)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(VitreousError, match="is a file"):
+        finetune(clf, data, tmp_path / "file", **QUICK)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_says_where(clf, data, tmp_path):
+    with pytest.raises(VitreousError, match=r"loss is (nan|inf).*at step \d+.*smaller base_lr"):
+        finetune(clf, data, tmp_path / "out", **{**QUICK, "base_lr": 1e38, "grad_clip": 0.0, "steps": 10})
+
+
+def test_one_class_is_not_a_task(clf, tmp_path):
+    with pytest.raises(DataError, match="only the class 'a'"):
+        finetune(clf, write_pictures(tmp_path / "data", {"a": 3}), tmp_path / "out", **QUICK)
+
+
+def test_keeping_the_head_needs_the_same_classes(clf, data, tmp_path):
+    first = finetune(clf, data, tmp_path / "first", **QUICK)
+    second = finetune(first.classifier, data, tmp_path / "second", **QUICK, new_head=False)
+    assert second.log[0]["loss"] != pytest.approx(1.0986, abs=1e-4)
+    with pytest.raises(DataError, match="new_head=false"):
+        finetune(clf, data, tmp_path / "third", **QUICK, new_head=False)

@@ -1,0 +1,424 @@
+"""What a ViT costs: parameters, multiply-adds and activation bytes, part by part, in closed form.
+
+The letters of the formulas are the paper's: (H, W) pixels of C channels, P² pixels a patch (P1·P2 where
+it is not square), N patches, S = N + 1 tokens (N without CLS), D hidden size, M the MLP's width, L blocks
+of h heads, R the pre-logits width, K classes. A hybrid's patches are cut from C' channels; its stem has
+width w. One MAC is one multiplication and one addition; FLOPs count them as two.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vitreous.config import ResNetConfig, Size, ViTConfig
+from vitreous.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:  # the formulas need no torch
+    import torch
+
+BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+STATISTIC = 4  # means, deviations and log-sum-exps are float32
+GROUPS = 32  # of a GroupNorm, two statistics each
+INDEX = 8  # max pooling keeps int64 indices
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One part of the model over all blocks; MACs are of one image, bytes of the batch.
+
+    Args:
+        name: what the part is called.
+        formula: its MACs in the letters above; empty for a part that multiplies nothing.
+        params_formula: its parameters likewise; empty for a part without any.
+        macs: multiply-adds when every token is computed.
+        macs_for_logits: those left when the last block computes only the token that the head reads.
+        params: parameters.
+        share: of the model's MACs, 0 to 1.
+        kept_fused: bytes kept for the backward pass, with fused attention.
+        kept_explicit: the same with the attention weights written out.
+    """
+
+    name: str
+    formula: str
+    params_formula: str
+    macs: int
+    macs_for_logits: int
+    params: int
+    share: float
+    kept_fused: int
+    kept_explicit: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActivationBytes:
+    """Bytes of a batch's activations, parameters apart.
+
+    Args:
+        inference_peak: the most that lives at one moment of a forward pass without gradients.
+        training_sum: all that a forward pass keeps for the backward pass.
+    """
+
+    inference_peak: int
+    training_sum: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What `cost` returns: totals here, one `Part` each in `rows`.
+
+    Args:
+        rows: the parts, in the order of the forward pass.
+        num_patches: N.
+        num_tokens: S.
+        attention_elements: S², the attention weights of one head of one layer.
+        batch_size: images that the bytes are of; MACs and FLOPs are of one image.
+        dtype: of parameters and activations.
+        parameter_bytes: the parameters' own.
+        fused_attention: activations when no S x S matrix is ever stored, as this model runs.
+        explicit_attention: activations when scores and weights of every head are stored.
+    """
+
+    rows: tuple[Part, ...]
+    num_patches: int
+    num_tokens: int
+    attention_elements: int
+    batch_size: int
+    dtype: str
+    parameter_bytes: int
+    fused_attention: ActivationBytes
+    explicit_attention: ActivationBytes
+
+    @property
+    def params(self) -> int:
+        """All parameters."""
+        return sum(row.params for row in self.rows)
+
+    @property
+    def macs(self) -> int:
+        """Multiply-adds of one image: convolutions, linear layers and both attention products.
+
+        The published convention: every token goes through every block.
+        """
+        return sum(row.macs for row in self.rows)
+
+    @property
+    def flops(self) -> int:
+        """2 x MACs."""
+        return 2 * self.macs
+
+    @property
+    def macs_for_logits(self) -> int:
+        """Multiply-adds of `model(images)`, whose last block computes the CLS token alone."""
+        return sum(row.macs_for_logits for row in self.rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values, the totals among them."""
+        totals = ("params", "macs", "flops", "macs_for_logits")
+        return {name: getattr(self, name) for name in totals} | dataclasses.asdict(self)
+
+
+def cost(config: ViTConfig, batch_size: int = 1, dtype: "torch.dtype | str" = "float32") -> Cost:
+    """Parameters, MACs and activation bytes of a model that need not be built.
+
+    MACs = N·P²·C·D + L·(4·S·D² + 2·S²·D + 2·S·D·M) + D·K, a hybrid's convolutions besides. Normalisation,
+    softmax, GELU, biases and residual sums are not counted, by the convention of the published tables.
+
+    Bytes count whole tensors as this model makes them. A training sum has the inputs that each part keeps,
+    and one byte for every element under dropout, as CUDA keeps its masks; copies that a kernel makes for
+    itself are not in it. Flattened patches count as a copy of the image, though a single patch, or 1x1 patches
+    of one image, are the image itself. In a hybrid, an inference peak leaves out the standardised kernels.
+
+    Args:
+        config: the model; `config.replace(image_size=448)` is the same one at another size.
+        batch_size: B images.
+        dtype: of parameters and activations, e.g. `"bfloat16"` or `torch.bfloat16`.
+
+    Returns:
+        The totals, with a row a part.
+
+    Raises:
+        ConfigError: for a batch below one image, or a dtype that is none of float64 ... float16.
+
+    Source: counted as torchvision's `_ops` and torch's `FlopCounterMode` count.
+    """
+    if not isinstance(batch_size, int) or batch_size < 1:
+        raise ConfigError(f"batch_size must be a whole number >= 1, got {batch_size!r}")
+    name = str(dtype).removeprefix("torch.")
+    if name not in BYTES:
+        raise ConfigError(f"dtype must be one of {', '.join(BYTES)}, got {name!r}{did_you_mean(name, BYTES)}")
+    parts = _Parts(batch_size, BYTES[name])
+    if config.resnet:
+        _count_stem(parts, config, config.resnet)
+    _count_embedding(parts, config)
+    _count_blocks(parts, config)
+    _count_head(parts, config)
+    rows = parts.finish()
+    return Cost(
+        rows=rows,
+        num_patches=config.num_patches,
+        num_tokens=config.num_tokens,
+        attention_elements=config.num_tokens**2,
+        batch_size=batch_size,
+        dtype=name,
+        parameter_bytes=sum(row.params for row in rows) * BYTES[name],
+        fused_attention=ActivationBytes(
+            inference_peak=batch_size * _peak(config, BYTES[name], explicit=False),
+            training_sum=sum(row.kept_fused for row in rows),
+        ),
+        explicit_attention=ActivationBytes(
+            inference_peak=batch_size * _peak(config, BYTES[name], explicit=True),
+            training_sum=sum(row.kept_explicit for row in rows),
+        ),
+    )
+
+
+class _Parts:
+    """Collects parts; shares are known once all are there."""
+
+    def __init__(self, batch_size: int, size: int) -> None:
+        self.batch_size, self.size = batch_size, size
+        self.parts: list[Part] = []
+
+    def add(
+        self,
+        name: str,
+        *,
+        macs: tuple[str, int] = ("", 0),
+        params: tuple[str, int] = ("", 0),
+        for_logits: int | None = None,
+        kept: int = 0,
+        kept_bytes: int = 0,
+        fused_bytes: int = 0,
+        explicit_bytes: int = 0,
+        once: int = 0,
+    ) -> None:
+        """`kept` counts elements of one image, `..._bytes` bytes of one image, `once` elements of any batch."""
+        common = self.batch_size * (kept * self.size + kept_bytes) + once * self.size
+        part = Part(
+            name=name,
+            formula=macs[0],
+            params_formula=params[0],
+            macs=macs[1],
+            macs_for_logits=macs[1] if for_logits is None else for_logits,
+            params=params[1],
+            share=0.0,
+            kept_fused=common + self.batch_size * fused_bytes,
+            kept_explicit=common + self.batch_size * explicit_bytes,
+        )
+        self.parts.append(part)
+
+    def finish(self) -> tuple[Part, ...]:
+        total = sum(part.macs for part in self.parts)
+        return tuple(dataclasses.replace(part, share=part.macs / total) for part in self.parts)
+
+
+def _count_embedding(parts: _Parts, config: ViTConfig) -> None:
+    """Equation 1: patches projected, CLS in front, positions added."""
+    (P1, P2), N, S, D = config.patch_size, config.num_patches, config.num_tokens, config.hidden_size
+    flat = _flat_patch(config)
+    square, channels = "P²" if P1 == P2 else "P1·P2", "C'" if config.resnet else "C"
+    text = f"{square}·{channels}·D"
+    parts.add(
+        "patch embedding",
+        macs=(f"N·{text}", N * flat * D),
+        params=(f"{text} + D", flat * D + D),
+        kept=N * flat,
+    )
+    if config.prefix_tokens:
+        parts.add("class token", params=("D", D))
+    parts.add("positions", params=("S·D", S * D), kept_bytes=S * D if config.dropout_rate else 0)
+
+
+def _count_blocks(parts: _Parts, config: ViTConfig) -> None:
+    """Equations 2 and 3, all L blocks together."""
+    S, D, M, L, h = config.num_tokens, config.hidden_size, config.mlp_dim, config.num_layers, config.num_heads
+    T = (L - 1) * S + _rows_read(config)  # tokens that all blocks together compute for logits
+    mask = 1 if config.dropout_rate else 0  # bytes an element
+    # With dropout on the weights, both they and the thinned ones are kept, and the mask.
+    weight = 2 * parts.size + 1 if config.attention_dropout_rate else parts.size
+    normalised = L * S + T
+    parts.add(
+        "layer norms",
+        params=("L·4·D", L * 4 * D),
+        kept=normalised * D,
+        kept_bytes=normalised * 2 * STATISTIC,
+    )
+    parts.add(
+        "query, key, value",
+        macs=("L·3·S·D²", L * 3 * S * D**2),
+        params=("L·(3·D² + 3·D)", L * (3 * D**2 + 3 * D)),
+        for_logits=(2 * L * S + T) * D**2,
+        kept=L * S * D,
+    )
+    attention = ("L·S²·D", L * S**2 * D)
+    parts.add("scores q·kᵀ", macs=attention, for_logits=T * S * D, kept=(T + L * S) * D)
+    parts.add(
+        "attention·v",
+        macs=attention,
+        for_logits=T * S * D,
+        kept=L * S * D,
+        fused_bytes=T * h * STATISTIC,
+        explicit_bytes=T * h * S * weight,
+    )
+    parts.add(
+        "output projection",
+        macs=("L·S·D²", L * S * D**2),
+        params=("L·(D² + D)", L * (D**2 + D)),
+        for_logits=T * D**2,
+        kept=T * D,
+        kept_bytes=mask * T * D,
+    )
+    parts.add(
+        "MLP",
+        macs=("L·2·S·D·M", L * 2 * S * D * M),
+        params=("L·(2·D·M + M + D)", L * (2 * D * M + M + D)),
+        for_logits=2 * T * D * M,
+        kept=T * (D + 2 * M),
+        kept_bytes=mask * T * (M + D),
+    )
+
+
+def _count_head(parts: _Parts, config: ViTConfig) -> None:
+    """Equation 4 and the classifier."""
+    rows, D, R, K = _rows_read(config), config.hidden_size, config.representation_size, config.num_classes
+    parts.add("final norm", params=("2·D", 2 * D), kept=rows * D, kept_bytes=rows * 2 * STATISTIC)
+    if R:
+        parts.add("pre-logits", macs=("D·R", D * R), params=("D·R + R", D * R + R), kept=D + R)  # tanh keeps its result
+    if K:
+        letter, width = ("R", R) if R else ("D", D)
+        text = f"{letter}·K"
+        parts.add("head", macs=(text, width * K), params=(f"{text} + K", width * K + K), kept=0 if R else D)
+
+
+def _rows_read(config: ViTConfig) -> int:
+    """Tokens that the last block computes for logits: CLS alone, or all when pooling over them."""
+    return 1 if config.classifier == "token" else config.num_tokens
+
+
+def _flat_patch(config: ViTConfig) -> int:
+    """Elements of one patch: P²·C, or P²·C' of a hybrid."""
+    channels = config.resnet.out_channels if config.resnet else config.in_channels
+    return config.patch_size[0] * config.patch_size[1] * channels
+
+
+@dataclass(frozen=True)
+class _Convolution:
+    """A convolution of the stem (SAME padding, no bias, standardised kernel) and the GroupNorm after it."""
+
+    inputs: int  # channels
+    outputs: int
+    kernel: int
+    stride: int
+    size: Size  # (rows, columns) of the output
+    relu: bool = True  # a ReLU follows; not on a shortcut
+
+    @property
+    def weights(self) -> int:
+        return self.kernel**2 * self.inputs * self.outputs
+
+    @property
+    def cells(self) -> int:
+        return self.size[0] * self.size[1]
+
+    @property
+    def padded(self) -> int:
+        """Elements of the padded copy of the input; a 1x1 convolution needs none."""
+        height, width = ((n - 1) * self.stride + self.kernel for n in self.size)
+        return self.inputs * height * width if self.kernel > 1 else 0
+
+
+def _stem_stages(config: ViTConfig, resnet: ResNetConfig) -> Iterator[list[_Convolution]]:
+    """The root's convolution, then those of every stage."""
+    channels, (height, width) = resnet.width, config.image_size
+    yield [_Convolution(config.in_channels, channels, 7, 2, (height // 2, width // 2))]
+    for stage, units in enumerate(resnet.num_layers):
+        w, size = resnet.width * 2**stage, (height // 2 ** (stage + 2), width // 2 ** (stage + 2))
+        convolutions = []
+        for unit in range(units):
+            stride = 2 if stage and not unit else 1
+            convolutions += [
+                _Convolution(channels, w, 1, 1, (size[0] * stride, size[1] * stride)),
+                _Convolution(w, w, 3, stride, size),
+                _Convolution(w, 4 * w, 1, 1, size),
+            ]
+            if not unit:
+                convolutions.append(_Convolution(channels, 4 * w, 1, stride, size, relu=False))
+            channels = 4 * w
+        yield convolutions
+
+
+def _count_stem(parts: _Parts, config: ViTConfig, resnet: ResNetConfig) -> None:
+    """Convolution by convolution; the texts are the closed forms that these sums have."""
+
+    def add(name: str, formula: str, params: str, convolutions: list[_Convolution], kept: int, indices: int) -> None:
+        parts.add(
+            name,
+            macs=(formula, sum(c.cells * c.weights for c in convolutions)),
+            params=(params, sum(c.weights + 2 * c.outputs for c in convolutions)),
+            kept=kept + sum(c.padded + (1 + c.relu) * c.outputs * c.cells for c in convolutions),
+            kept_bytes=len(convolutions) * 2 * GROUPS * STATISTIC + indices * INDEX,
+            # Standardising keeps the centred kernel, the standardised one, and the deviations twice.
+            once=sum(2 * c.weights + 2 * c.outputs for c in convolutions),
+        )
+
+    (root,), *stages = _stem_stages(config, resnet)
+    pooled = root.outputs * root.cells // 4
+    kept = _pool_input(config, resnet)
+    if stages:
+        kept += pooled  # otherwise only its patches are kept, as copies
+    add("stem root", "49·C·w·H·W/4", "49·C·w + 2·w", [root], kept, pooled)
+    for i, convolutions in enumerate(stages):
+        more, width = resnet.num_layers[i] - 1, f"({2**i}·w)" if i else "w"  # units after the first; their channels
+        macs, params = (18, 18) if i == 0 else (29, 23)  # a first unit's own, by its stride and inputs
+        add(
+            f"stem stage {i + 1}",
+            f"({macs} + 17·{more})·w²·H·W/16",
+            f"({params} + 17·{more})·{width}² + (20 + 12·{more})·{width}",
+            convolutions,
+            kept=0,
+            indices=0,
+        )
+
+
+def _pool_input(config: ViTConfig, resnet: ResNetConfig) -> int:
+    """Elements of the root's output, padded for the 3x3 max pooling."""
+    height, width = config.image_size
+    return resnet.width * (height // 2 + 1) * (width // 2 + 1)
+
+
+def _peak(config: ViTConfig, size: int, explicit: bool) -> int:
+    """Bytes alive at the fullest moment of one image's forward pass, the image itself included."""
+    N, S, D, M, h = config.num_patches, config.num_tokens, config.hidden_size, config.mlp_dim, config.num_heads
+    patches = N * _flat_patch(config)  # as many elements as the stem's output has
+    moments = [size * ((2 if config.resnet else 1) * patches + N * D), size * 2 * S * D]  # bytes beside the image
+    if config.resnet:
+        moments += _stem_moments(config, config.resnet, size)
+    for rows in (S, _rows_read(config)) if config.num_layers > 1 else (_rows_read(config),):
+        heads = (4 * S + rows) * D  # block input, normalised, k, v of all tokens, q
+        weights = h * rows * S if explicit else 0
+        moments += [
+            size * (heads + 2 * weights),  # scores and their softmax
+            size * (heads + weights + 2 * rows * D),  # merged heads and their projection
+            size * (S * D + 2 * rows * (D + M)),  # block input, residual, normalised; GELU and its input
+            size * (S * D + rows * (3 * D + M)),  # the same with GELU's output projected
+        ]
+    return size * config.in_channels * config.image_size[0] * config.image_size[1] + max(moments)
+
+
+def _stem_moments(config: ViTConfig, resnet: ResNetConfig, size: int) -> Iterator[int]:
+    """Bytes beside the image at the full moments of the stem: its root, its pooling, the end of every unit."""
+    (root,), *stages = _stem_stages(config, resnet)
+    output, statistics = root.outputs * root.cells, 2 * GROUPS * STATISTIC
+    yield size * (root.padded + output)
+    yield size * 2 * output + statistics  # GroupNorm and its input
+    yield size * (output + _pool_input(config, resnet) + output // 4) + output // 4 * INDEX
+    entering = output // 4
+    for convolutions in stages:
+        leaving = convolutions[-1].outputs * convolutions[-1].cells
+        # The first unit: its input, the branch, the shortcut before and after its norm.
+        yield size * (entering + 3 * leaving) + statistics
+        # A later one: the stage's input, its own, the branch, the sum and its ReLU.
+        if sum(c.kernel == 3 for c in convolutions) > 1:
+            yield size * (entering + 4 * leaving)
+        entering = leaving
