@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-torch.set_num_threads(int(os.environ.get("VITREOUS_TEST_THREADS", "2")))
+torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)
 
 
 def shared(path: str) -> Path:

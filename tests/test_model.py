@@ -116,7 +116,9 @@ def test_layer_norm_eps_is_the_configured_one():
     assert (outputs[1e-12] / outputs[1e-6]).median().item() == pytest.approx(math.sqrt(2), abs=1e-4)
 
 
-@pytest.mark.parametrize("overrides", [{}, {"classifier": "gap"}, {"representation_size": 20}, {"image_size": (16, 40)}])
+@pytest.mark.parametrize(
+    "overrides", [{}, {"classifier": "gap"}, {"representation_size": 20}, {"image_size": (16, 40)}]
+)
 def test_the_trimmed_last_block_is_exact_in_value_and_gradient(overrides):
     model = tiny(**overrides)
     images = torch.randn(3, 3, *model.config.image_size)
@@ -187,7 +189,9 @@ def test_without_positions_patches_are_a_set():
     torch.testing.assert_close(after[:, 1:], before[:, 1:][:, order], atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("overrides", [{}, {"classifier": "gap"}, {"resnet": dict(num_layers=(1, 1), width_factor=0.5), "patch_size": 1}])
+@pytest.mark.parametrize(
+    "overrides", [{}, {"classifier": "gap"}, {"resnet": dict(num_layers=(1, 1), width_factor=0.5), "patch_size": 1}]
+)
 def test_another_size_after_resizing_the_positions(overrides):
     model = tiny(**overrides)
     before = model.position_embedding.detach().clone()
@@ -203,7 +207,7 @@ def test_another_size_after_resizing_the_positions(overrides):
 
 @pytest.mark.parametrize("shape", [(1, 3, 33, 32), (1, 1, 32, 32), (3, 32, 32), (1, 3, 32, 36)])
 def test_images_of_a_wrong_shape(shape):
-    with pytest.raises(ImageError, match="32x32|B, 3, H, W"):
+    with pytest.raises(ImageError, match=r"32x32|B, 3, H, W"):
         tiny()(torch.zeros(shape))
 
 

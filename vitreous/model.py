@@ -143,10 +143,23 @@ class Block(nn.Module):
         self.mlp = MLP(config)
         self.dropout = nn.Dropout(config.dropout_rate)
         self.stochastic_depth = StochasticDepth(stochastic_depth_rate)
+        self.reset_parameters()
 
     def forward(self, x: Tensor, rows: slice = ALL) -> Tensor:
         x = x[:, rows] + self.stochastic_depth(self.dropout(self.attention(self.norm1(x), rows)))  # (B, rows, D)
         return x + self.stochastic_depth(self.mlp(self.norm2(x)))  # (B, rows, D)
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """The official initialisation, matrix by matrix (vit_jax `models_vit.py`)."""
+        attention, mlp = self.attention, self.mlp
+        for matrix in (*attention.qkv.weight.chunk(3), attention.out.weight):
+            nn.init.xavier_uniform_(matrix)  # q, k and v each on its own, as a (D, D) matrix
+        nn.init.zeros_(attention.qkv.bias)
+        nn.init.zeros_(attention.out.bias)
+        for layer in (mlp.fc1, mlp.fc2):
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.normal_(layer.bias, std=1e-6)
 
 
 class VisionTransformer(nn.Module):
@@ -154,7 +167,7 @@ class VisionTransformer(nn.Module):
 
     z_0 = [x_cls; x_p^1 E; ...; x_p^N E] + E_pos
     z_l = block_l(z_{l-1}),  l = 1 ... L
-    y   = LN(z_L)_cls, or the mean over the patches for `classifier="gap"`
+    y   = LN(z_L)_cls, or the mean of LN(z_L) over the patches for `classifier="gap"`
     logits = head(tanh(pre_logits(y))) or head(y)
 
     New weights follow the official initialisation (vit_jax), so a new head is zero.
@@ -190,12 +203,20 @@ class VisionTransformer(nn.Module):
         x = self.embed(images)  # (B, S, D)
         for block in self.blocks[:-1]:
             x = block(x)  # (B, S, D)
-        # The head reads one token, so the last block computes that one only.
-        x = self.blocks[-1](x, rows=ALL if self.cls_token is None else CLS)  # (B, 1 or S, D)
-        x = self.norm(x).mean(dim=1)  # (B, D)
+        # A head that reads one token needs no more of the last block.
+        x = self.blocks[-1](x, rows=CLS if self.config.classifier == "token" else ALL)  # (B, 1 or S, D)
+        x = self.pool(x)  # (B, D)
         if self.pre_logits is not None:
             x = torch.tanh(self.pre_logits(x))  # (B, R)
         return x if self.head is None else self.head(x)  # (B, K)
+
+    def pool(self, x: Tensor) -> Tensor:
+        """y, equation 4: the last block's CLS token (B, 1, D), or all tokens (B, S, D) to take the mean -> (B, D)."""
+        if self.config.classifier == "gap":
+            x = x[:, self.config.prefix_tokens :]  # (B, N, D)
+        if self.config.norm_after_pooling:
+            return self.norm(x.mean(dim=1))
+        return self.norm(x).mean(dim=1)
 
     def embed(self, images: Tensor) -> Tensor:
         """z_0, equation 1: patches projected, CLS in front, positions added: (B, S, D)."""
@@ -225,9 +246,7 @@ class VisionTransformer(nn.Module):
             x = block(x)
         return self.norm(x)
 
-    def attention(
-        self, images: Tensor, layers: Sequence[int] = (-1,), queries: Sequence[int] | None = None
-    ) -> Tensor:
+    def attention(self, images: Tensor, layers: Sequence[int] = (-1,), queries: Sequence[int] | None = None) -> Tensor:
         """Where tokens read from: the attention weights of some layers.
 
         Recomputed from the residual stream with each block's own weights; the forward pass
@@ -250,6 +269,7 @@ class VisionTransformer(nn.Module):
         for i, x in enumerate(self.iter_hidden_states(images)):
             if i in wanted:
                 block = self.blocks[i]
+                assert isinstance(block, Block)
                 maps[i] = block.attention.weights(block.norm1(x), rows)  # (B, h, rows, S)
             if len(maps) == len(set(wanted)):
                 break
@@ -290,20 +310,12 @@ class VisionTransformer(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """The official initialisation, matrix by matrix (vit_jax `models_vit.py`)."""
+        """The official initialisation of all that lies outside the blocks, which see to themselves."""
         lecun_normal_(self.patch_embedding.projection.weight)
         nn.init.zeros_(self.patch_embedding.projection.bias)  # type: ignore[arg-type]
         if self.cls_token is not None:
             nn.init.zeros_(self.cls_token)
         nn.init.normal_(self.position_embedding, std=0.02)
-        for block in self.blocks:
-            for matrix in (*block.attention.qkv.weight.chunk(3), block.attention.out.weight):
-                nn.init.xavier_uniform_(matrix)  # q, k and v each on its own, as a (D, D) matrix
-            for layer in (block.mlp.fc1, block.mlp.fc2):
-                nn.init.xavier_uniform_(layer.weight)
-                nn.init.normal_(layer.bias, std=1e-6)
-            nn.init.zeros_(block.attention.qkv.bias)
-            nn.init.zeros_(block.attention.out.bias)
         if self.pre_logits is not None:
             lecun_normal_(self.pre_logits.weight)
             nn.init.zeros_(self.pre_logits.bias)

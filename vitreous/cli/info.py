@@ -115,7 +115,13 @@ def _show_cost(price: "Cost") -> None:
     made = table("part", "MACs of an image are", *right, right=right)
     for row in price.rows:
         macs = _short(row.macs) if row.macs else ""
-        made.add_row(row.name, row.formula, f"{row.params:,}" if row.params else "", macs, f"{100 * row.share:.1f} %" if row.macs else "")
+        made.add_row(
+            row.name,
+            row.formula,
+            f"{row.params:,}" if row.params else "",
+            macs,
+            f"{100 * row.share:.1f} %" if row.macs else "",
+        )
     made.add_row("[bold]all[/]", "", f"[bold]{price.params:,}[/]", f"[bold]{_short(price.macs)}[/]", "")
     results.print()
     results.print(made)

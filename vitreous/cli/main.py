@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 import vitreous
-from vitreous.cli import demo, evaluate, finetune, info, predict, pretrain
+from vitreous.cli import convert, demo, evaluate, finetune, info, models, predict, pretrain
 from vitreous.cli.output import errors
 from vitreous.errors import VitreousError
 
@@ -28,7 +28,7 @@ class Commands(TyperGroup):
             if ctx.params.get("debug"):
                 raise
             if isinstance(error, BrokenPipeError):  # `vitreous ... | head`
-                sys.stdout = None  # type: ignore[assignment]
+                sys.stdout = None
                 raise typer.Exit(WRONG) from None
             interrupted = type(error).__name__ == "Interrupted"
             errors.print("stopped:" if interrupted else "[bold red]error:[/]", _one_line(error), soft_wrap=True)
@@ -78,7 +78,7 @@ def options(
     logger.setLevel(logging.INFO)
 
 
-for module in (demo, info, predict, finetune, pretrain, evaluate):
+for module in (demo, info, predict, finetune, pretrain, evaluate, convert, models):
     app.command()(getattr(module, module.__name__.rsplit(".", 1)[-1]))
 
 

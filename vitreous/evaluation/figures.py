@@ -12,7 +12,7 @@ from vitreous.evaluation.evaluate import ClassResult
 
 INK, FAINT, BLUE, ORANGE = "#1c2430", "#8a94a3", "#2f6fde", "#d9722e"
 MOST_CLASSES_SHOWN = 40
-STYLE = {
+STYLE: dict[str, Any] = {
     "font.family": "sans-serif",
     "font.size": 9,
     "svg.fonttype": "none",
@@ -82,7 +82,7 @@ def confusion(matrix: np.ndarray, labels: Sequence[str]) -> str:
         for spine in axes.spines.values():
             spine.set_visible(False)
         bar = figure.colorbar(image, ax=axes, shrink=0.7, label="share of the true class")
-        bar.outline.set_visible(False)  # type: ignore[operator]
+        bar.outline.set_visible(False)
         return svg(figure)
 
 
@@ -114,4 +114,4 @@ def running_mean(values: np.ndarray, width: int) -> np.ndarray:
 def _style() -> Any:
     import matplotlib
 
-    return matplotlib.rc_context(STYLE)
+    return matplotlib.rc_context(STYLE)  # type: ignore[arg-type, unused-ignore]

@@ -44,7 +44,7 @@ def write_report(
 
     from vitreous.evaluation import figures
 
-    few = len(evaluation.classes) <= figures.MOST_CLASSES_SHOWN and evaluation.confusion is not None
+    matrix = evaluation.confusion if len(evaluation.classes) <= figures.MOST_CLASSES_SHOWN else None
     labels = [c.label for c in evaluation.classes]
     template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(
         (Path(__file__).parent / "report.html").read_text(encoding="utf-8")
@@ -60,7 +60,7 @@ def write_report(
         provenance=clf.provenance,
         notes=notes,
         curves=figures.curves(log) if log else None,
-        confusion=figures.confusion(evaluation.confusion, labels) if few else None,
+        confusion=None if matrix is None else figures.confusion(matrix, labels),
         bars=figures.class_bars(evaluation.classes),
         bars_cut=sum(c.n > 0 for c in evaluation.classes) > figures.MOST_CLASSES_SHOWN,
         mistakes=_examples(_mistakes(evaluation), evaluation, clf, split),

@@ -54,7 +54,7 @@ class Loop:
     recipe: Recipe
     out: Path
     identity: dict[str, Any]
-    evaluate: Evaluate | None = None
+    evaluate: Evaluate
     num_workers: int | None = None
     show_progress: bool = True
     log: list[dict[str, float]] = field(default_factory=list)
@@ -100,7 +100,7 @@ class Loop:
                 fabric_optimizer.zero_grad()
                 entry = {"step": step, "loss": loss, "lr": rate, "grad_norm": norm}
                 done = step + 1
-                if self.evaluate and recipe.eval_every and (done % recipe.eval_every == 0 and done < recipe.steps):
+                if recipe.eval_every and done % recipe.eval_every == 0 and done < recipe.steps:
                     entry |= self.evaluate()
                 self.log.append(entry)
                 log_file.write(json.dumps(entry) + "\n")

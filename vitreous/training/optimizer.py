@@ -18,7 +18,9 @@ class Momentum(torch.optim.Optimizer):
     Source: optax `trace` with `accumulator_dtype`, as vit_jax `train.py` uses it.
     """
 
-    def __init__(self, params: Iterable[Any], lr: float, momentum: float = 0.9, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self, params: Iterable[Any], lr: float, momentum: float = 0.9, dtype: torch.dtype = torch.float32
+    ) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": 0.0})
         self.dtype = dtype
 

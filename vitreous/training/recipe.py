@@ -98,11 +98,15 @@ class Recipe:
         for name, allowed in _CHOICES.items():
             self._check(name, getattr(self, name) in allowed, f"one of {', '.join(allowed)}")
         area = self.crop_area
-        self._check("crop_area", area is None or (len(area) == 2 and 0 < area[0] <= area[1] <= 1), "(least, most) in (0, 1]")
+        self._check(
+            "crop_area", area is None or (len(area) == 2 and 0 < area[0] <= area[1] <= 1), "(least, most) in (0, 1]"
+        )
         if self.warmup_steps >= self.steps:
             raise ConfigError(f"recipe: warmup_steps {self.warmup_steps} must be less than steps {self.steps}")
         if self.batch_size % self.accum_steps:
-            raise ConfigError(f"recipe: batch_size {self.batch_size} is not divisible by accum_steps {self.accum_steps}")
+            raise ConfigError(
+                f"recipe: batch_size {self.batch_size} is not divisible by accum_steps {self.accum_steps}"
+            )
 
     def _check(self, name: str, holds: bool, wanted: str) -> None:
         if not holds:

@@ -33,6 +33,7 @@ class TrainingResult:
 
     classifier: Classifier
     evaluation: Evaluation | None
+    held_out: Split | None
     log: list[dict[str, float]]
     out: Path
 
@@ -162,17 +163,13 @@ def _run(
     }
     identity = {"recipe": recipe.to_dict(), "classes": list(train.classes), "data": data}
 
-    def measure(show: bool = False) -> Evaluation:
-        assert val is not None
-        return evaluate_split(clf, val, num_workers=num_workers, progress=show)
-
     def measure_midway() -> dict[str, float]:
-        result = measure()
+        if val is None:
+            return {}
+        result = evaluate_split(clf, val, num_workers=num_workers, progress=False)
         return {"val_loss": result.loss, "val_top1": result.top1}
 
-    loop = Loop(
-        clf.model, train, clf.preprocess, recipe, out, identity, measure_midway if val else None, num_workers, progress
-    )
+    loop = Loop(clf.model, train, clf.preprocess, recipe, out, identity, measure_midway, num_workers, progress)
     loop.run(resume and (out / STATE).exists())
     clf.provenance = {
         **origin,
@@ -182,11 +179,12 @@ def _run(
         "recipe": recipe.to_dict(),
     }
     clf.save(out / MODEL)
-    evaluation = measure(progress) if val is not None else None
-    if evaluation is not None:
+    evaluation = None
+    if val is not None:
+        evaluation = evaluate_split(clf, val, num_workers=num_workers, progress=progress)
         write_text(out / "metrics.json", json.dumps(evaluation.to_dict(), indent=1))
         write_report(out / "report.html", evaluation, clf, val, log=loop.log)
-    return TrainingResult(clf, evaluation, loop.log, out)
+    return TrainingResult(clf, evaluation, val, loop.log, out)
 
 
 def _prepare_folder(out: Path, resume: bool) -> None:
