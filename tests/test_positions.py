@@ -38,7 +38,9 @@ def test_golden_resizes():
                 continue
             positions = torch.from_numpy(golden[f"{pair}/{before}"])
             wanted = golden[f"{pair}/{after}"]
-            resized = resize_positions(positions.reshape(1, -1, positions.shape[-1]), (old, old), (new, new), prefix=prefix)
+            resized = resize_positions(
+                positions.reshape(1, -1, positions.shape[-1]), (old, old), (new, new), prefix=prefix
+            )
             np.testing.assert_allclose(resized[0].numpy(), wanted.reshape(-1, wanted.shape[-1]), atol=1e-6, rtol=0)
 
 

@@ -76,5 +76,7 @@ def test_weight_decay_is_on_the_kernels_alone(optimizer):
     decayed = {names[id(p)] for p in groups[0]["params"]}
     assert (groups[0]["weight_decay"], groups[1]["weight_decay"]) == (0.3, 0.0)
     assert len(groups[0]["params"]) + len(groups[1]["params"]) == len(names)
-    layer = [f"blocks.{i}.{n}.weight" for i in range(3) for n in ("attention.qkv", "attention.out", "mlp.fc1", "mlp.fc2")]
+    layer = [
+        f"blocks.{i}.{n}.weight" for i in range(3) for n in ("attention.qkv", "attention.out", "mlp.fc1", "mlp.fc2")
+    ]
     assert decayed == {"patch_embedding.projection.weight", "pre_logits.weight", "head.weight", *layer}

@@ -13,7 +13,7 @@ Out = Annotated[Path, typer.Option("--out", help="Folder for everything that is 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Workers = Annotated[
     int | None,
-    typer.Option("--workers", help="Processes that decode pictures; one less than the cores.", show_default=False),
+    typer.Option("--workers", help="Processes that decode pictures; half of the cores, 0 on two.", show_default=False),
 ]
 RecipeName = Annotated[str, typer.Option("--recipe", help="A named recipe, or a .toml file.")]
 Steps = Annotated[

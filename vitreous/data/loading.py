@@ -109,7 +109,9 @@ def _leave_signals_to_parent(worker: int) -> None:
 
 
 def default_workers() -> int:
-    """Processes that decode while this one computes: one less than the cores this process may use, at most 8."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(max(cores - 1, 0), 8)
+    """Processes that decode while this one computes: half of the cores, at most 8; none on one or two cores.
 
+    There, a worker would take turns with the threads of every matrix product, which wait for each other.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores // 2, 8) if cores > 2 else 0
