@@ -366,10 +366,10 @@ def test_heic_without_its_reader_names_the_extra(monkeypatch: pytest.MonkeyPatch
 
 def test_heic_is_read_upright_with_its_reader() -> None:
     heif = pytest.importorskip("pillow_heif")
-    buffer = io.BytesIO()
-    exif = Image.Exif()
+    buffer, exif = io.BytesIO(), Image.Exif()
     exif[0x0112] = 6
-    heif.from_pillow(photo(48, 64)).save(buffer, quality=95)
+    stored = heif.from_pillow(photo(48, 64).transpose(Image.Transpose.ROTATE_90))
+    stored.save(buffer, quality=95, exif=exif.tobytes())
     image = read_image(buffer.getvalue())
     assert image.shape == (3, 48, 64)
     assert (image.float() - read_image(photo(48, 64)).float()).abs().mean() < 4
@@ -410,6 +410,8 @@ def test_only_jpegs_whose_sides_divide_are_reduced() -> None:
     assert torch.equal(read_image(encode(photo(401, 600), "JPEG"), at_least=(8, 8)), whole)
     assert read_image(encode(photo(400, 600)), at_least=(8, 8)).shape == (3, 400, 600)
     assert read_image(lazily(encode(photo(400, 600), "JPEG")), at_least=(8, 8)).shape == (3, 400, 600)
+    mpo = encode(photo(400, 600), "MPO", save_all=True, append_images=[photo(400, 600)])
+    assert read_image(mpo, at_least=(8, 8)).shape == (3, 50, 75)
 
 
 # --- refused ---------------------------------------------------------------------------------------------------
@@ -479,6 +481,7 @@ def test_arrays_that_are_no_pictures_say_how_to_give_them() -> None:
     refuse(Image.new("RGB", (0, 4)), "no pixels")
     refuse(Image.fromarray(np.full((2, 2), -5, np.int32)), "negative")
     refuse(Image.fromarray(np.full((2, 2), 200, np.float32)), "200")
+    refuse(Image.new("RGBA", (2, 2)), "background", "256", background=(0, 0, 256))
     refuse(None, "NoneType", "give a path")
     refuse(7, "int", "give a path")
 

@@ -154,17 +154,12 @@ def _tiff_tag(image: Image.Image, tag: int, default: Any) -> Any:
 def _to_srgb(colour: Image.Image, profile: bytes | None) -> Image.Image:
     """Through the embedded profile where it makes a difference; one that does not fit leaves the pixels alone."""
     if colour.mode == "LAB":
-        return _apply(_lab_to_srgb(), colour)
-    if profile:
-        for mode in dict.fromkeys((colour.mode, "RGB")):  # a grey picture may carry an RGB profile
-            if (transform := _srgb_transform(profile, mode)) is not None:
-                return _apply(transform, colour if colour.mode == mode else colour.convert(mode))
+        return _lab_to_srgb().apply(colour)
+    if profile and (transform := _srgb_transform(profile, colour.mode)) is not None:
+        return transform.apply(colour)
+    if colour.mode == "L" and profile and _srgb_transform(profile, "RGB") is not None:
+        return _to_srgb(colour.convert("RGB"), profile)  # a grey picture may carry an RGB profile
     return colour if colour.mode == "RGB" else colour.convert("RGB")
-
-
-def _apply(transform: Any, colour: Image.Image) -> Image.Image:
-    # `ImageCmsTransform.apply` copies into a new picture, and drops what is only in `info`.
-    return transform.apply(colour)
 
 
 @lru_cache(maxsize=1)

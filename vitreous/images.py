@@ -4,6 +4,7 @@ import contextlib
 import io
 import logging
 import os
+import re
 import stat
 import threading
 import warnings
@@ -32,14 +33,15 @@ FORMATS = (
     *("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "PPM", "JPEG2000", "ICO", "ICNS", "CUR"),
     *("DIB", "PSD", "QOI", "SGI", "PCX", "DDS", "TGA"),
 )
-_HEIF = [b"ftyp" + brand for brand in b"heic heix heim heis hevc hevx hevm hevs mif1 mif2 msf1".split()]
-_MAGIC: dict[str, bytes | tuple[bytes, ...]] = {  # how files begin, to tell a damaged picture from something else
-    "JPEG": b"\xff\xd8\xff",
-    "PNG": b"\x89PNG",
-    "GIF": b"GIF8",
-    "TIFF": (b"II*\0", b"MM\0*"),
-    "JPEG 2000": b"\0\0\0\x0cjP  ",
-    "AVIF": (b"\0\0\0\x1cftypavi", b"\0\0\0 ftypavi"),
+_HEIF = re.compile(rb"....ftyp(hei[cmsx]|hev[cmsx]|mif[12]|msf1)", re.DOTALL)
+_BEGINNINGS = {  # to tell a damaged picture from something else
+    "JPEG": rb"\xff\xd8\xff",
+    "PNG": rb"\x89PNG",
+    "GIF": rb"GIF8",
+    "TIFF": rb"II\*\0|MM\0\*",
+    "WebP": rb"RIFF....WEBP",
+    "AVIF": rb"....ftypavi",
+    "JPEG 2000": rb"\0\0\0\x0cjP",
 }
 _REDUCTIONS = (8, 4, 2)  # the scales of a JPEG's discrete cosine transform
 
@@ -69,8 +71,8 @@ def read_image(
         background: what is seen through transparent pixels, 0 to 255 each of (R, G, B).
         max_pixels: H x W above which a file is refused, by its header, before it is decoded.
             Above 178,956,970 `PIL.Image.MAX_IMAGE_PIXELS` has to be raised as well.
-        allow_truncated: read what is there of a file that is cut off or damaged, the rest
-            black, and say so in the log, instead of refusing it.
+        allow_truncated: of a file that is cut off or damaged keep what can be decoded, the
+            rest black or grey, and say so in the log, instead of refusing it.
         at_least: (h, w) that the upright picture will be resized to, in pixels. A JPEG is then
             decoded at 1/2, 1/4 or 1/8 of its size (by its discrete cosine transform, several
             times as fast) so long as that divides both sides and leaves them at least twice
@@ -110,6 +112,8 @@ def open_rgb(
             return upright(flatten(image, background), turned)
 
     name = _name(source)
+    if len(background) != 3 or not all(isinstance(level, int) and 0 <= level <= 255 for level in background):
+        raise ImageError(f"{name}: the background must be (R, G, B) from 0 to 255, got {background!r}")
     try:
         try:
             return read()
@@ -141,8 +145,7 @@ def _opened(source: ImageSource, max_pixels: int) -> Iterator[Image.Image]:
     elif isinstance(source, (np.ndarray, Tensor)):
         yield _from_array(source)
     elif isinstance(source, (str, os.PathLike)):
-        _check_file(Path(source))
-        with Path(source).open("rb") as file, _identify(file) as image:
+        with _open_file(Path(source)) as file, _identify(file) as image:
             _check_size(image.size, max_pixels)
             yield image
     elif isinstance(source, (bytes, bytearray, memoryview)):
@@ -155,20 +158,21 @@ def _opened(source: ImageSource, max_pixels: int) -> Iterator[Image.Image]:
         raise ImageError("not a picture: give a path, bytes, a Pillow image, a numpy array or a torch tensor")
 
 
-def _check_file(path: Path) -> None:
+def _open_file(path: Path) -> IO[bytes]:
     try:
         status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise ImageError("is a folder: give one of the picture files in it")
+        if not stat.S_ISREG(status.st_mode):
+            raise ImageError("is not a regular file: give a picture file, or its bytes")
+        if not status.st_size:
+            raise ImageError("empty (0 bytes): get another copy")
+        return path.open("rb")
     except FileNotFoundError:
         where = "" if path.is_absolute() else f" in {Path.cwd()}"
         raise ImageError(f"no such file{where}: check the path") from None
     except OSError as error:
         raise ImageError(f"cannot be read: {error.strerror or error}") from error
-    if stat.S_ISDIR(status.st_mode):
-        raise ImageError("is a folder: give one of the picture files in it")
-    if not stat.S_ISREG(status.st_mode):
-        raise ImageError("is not a regular file: give a picture file, or its bytes")
-    if not status.st_size:
-        raise ImageError("empty (0 bytes): get another copy")
 
 
 def _identify(file: IO[bytes]) -> Image.Image:
@@ -179,10 +183,10 @@ def _identify(file: IO[bytes]) -> Image.Image:
         file.seek(0)
         head = file.read(32)
         file.seek(0)
-        if head[4:12] in _HEIF:
+        if _HEIF.match(head):
             return _identify_heif(file)
-        for kind, magic in _MAGIC.items():
-            if head.startswith(magic):
+        for kind, beginning in _BEGINNINGS.items():
+            if re.match(beginning, head, re.DOTALL):
                 raise ImageError(f"damaged, or a kind of {kind} that cannot be decoded: save it anew") from None
         raise ImageError(
             f"not a picture (it begins with {head[:12]!r}): give JPEG, PNG, WebP, GIF, TIFF, AVIF or the like"

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import warnings
 from typing import Annotated, Any
 
 import typer
@@ -73,6 +74,7 @@ def options(
     from rich.logging import RichHandler
 
     handler = RichHandler(console=errors, show_time=False, show_level=False, show_path=False, markup=False)
+    warnings.filterwarnings("ignore", module="PIL")  # what Pillow corrects by itself
     logger = logging.getLogger("vitreous")
     logger.handlers, logger.propagate = [handler], False
     logger.setLevel(logging.INFO)
