@@ -65,7 +65,7 @@ def confusion(matrix: np.ndarray, labels: Sequence[str]) -> str:
     """True class by predicted class, each row as shares of its class; the counts are written in."""
     with _style():
         k = len(labels)
-        size = 2.2 + 0.34 * k
+        size = 2.0 + 0.34 * k
         figure = Figure(figsize=(size, size * 0.92), layout="constrained")
         axes = figure.subplots()
         shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
@@ -90,7 +90,7 @@ def class_bars(classes: Sequence[ClassResult]) -> str:
     """Accuracy of every class, the worst on top, with its number of pictures."""
     with _style():
         shown = sorted((c for c in classes if c.n), key=lambda c: c.accuracy or 0.0)[:MOST_CLASSES_SHOWN]
-        figure = Figure(figsize=(4.6, 0.6 + 0.26 * len(shown)), layout="constrained")
+        figure = Figure(figsize=(3.6, 0.6 + 0.26 * len(shown)), layout="constrained")
         axes = figure.subplots()
         places = range(len(shown))
         axes.barh(places, [c.accuracy or 0.0 for c in shown], color=BLUE, height=0.7)
