@@ -10,14 +10,15 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from vitreous.classifier import Classifier, Prediction, load
     from vitreous.config import VARIANTS, ResNetConfig, ViTConfig
-    from vitreous.errors import ConfigError, DataError, ImageError, VitreousError, WeightsError
     from vitreous.cost import Cost, cost
+    from vitreous.errors import ConfigError, DataError, ImageError, VitreousError, WeightsError
     from vitreous.evaluation import Evaluation, evaluate
     from vitreous.images import read_image
     from vitreous.model import VisionTransformer
     from vitreous.preprocess import Preprocess
     from vitreous.trace import Trace, trace
     from vitreous.training import Recipe, finetune, pretrain
+    from vitreous.weights.convert import convert
 
 # Each name and where it lives. Imported when first used, so that `import vitreous` is quick.
 _HOME = {
@@ -44,9 +45,10 @@ _HOME = {
     "Recipe": "training",
     "finetune": "training",
     "pretrain": "training",
+    "convert": "weights.convert",
 }
 
-__all__ = [*_HOME, "__version__"]  # noqa: PLE0604
+__all__ = [*_HOME, "__version__"]
 
 
 def __getattr__(name: str) -> Any:

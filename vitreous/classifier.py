@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,8 +16,8 @@ from vitreous.errors import ConfigError, WeightsError, did_you_mean
 from vitreous.model import VisionTransformer
 from vitreous.positions import MODES
 from vitreous.preprocess import Preprocess
-from vitreous.weights import native
-from vitreous.weights.checkpoint import Checkpoint
+from vitreous.weights import hub, native
+from vitreous.weights.checkpoint import Checkpoint, Hints
 from vitreous.weights.sniff import read_checkpoint
 
 logger = logging.getLogger("vitreous")
@@ -169,21 +169,31 @@ def load(
     image_size: Size | int | None = None,
     num_classes: int | None = None,
     preprocess: Preprocess | str | None = None,
+    *,
+    num_heads: int | None = None,
+    weights: Literal["raw", "ema"] | None = None,
 ) -> Classifier:
-    """Load a classifier from a file of any known family, or a bundled one.
+    """Load a classifier from a file or folder of any known family, or a bundled one.
 
     Args:
-        source: a path, or `"vitreous:NAME"` for a bundled model.
+        source: a path; `"vitreous:NAME"` for a bundled model; `"hf:owner/name"`, `"google:NAME"` or
+            `"https://..."` for one to fetch (see `weights/hub.py`).
         image_size: pixels (H, W) wanted; positions are resized in the file's own mode.
-        num_classes: a new zero head of so many classes, unless the file's has just as many.
+        num_classes: a new zero head of so many classes, unless the file's has just as many; 0 for
+            the backbone alone.
         preprocess: instead of the file's own: a `Preprocess`, or the name of a preset.
+        num_heads: heads of the attention, for files of unusual width that do not say.
+        weights: `"raw"` or `"ema"`, for training states that hold both. Else the raw ones are taken
+            (of DINO's, the teacher), and it is said.
 
     Raises:
         WeightsError: no such file, or one that is broken, incomplete or of another architecture.
     """
-    path = bundled(str(source)[len(BUNDLED) :]) if str(source).startswith(BUNDLED) else Path(source)
+    path = bundled(str(source)[len(BUNDLED) :]) if str(source).startswith(BUNDLED) else hub.fetch(source)
     size = None if image_size is None else as_size(image_size, "image_size")
-    checkpoint = read_checkpoint(path, size)
+    checkpoint = read_checkpoint(path, Hints(size, num_heads, num_classes, weights))
+    if str(source) != str(path):
+        checkpoint.provenance["source"] = str(source)
     model = checkpoint.build(str(path))
     if isinstance(preprocess, str):
         preprocess = Preprocess.preset(preprocess, size=model.config.image_size)

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 from vitreous.errors import ConfigError, did_you_mean
 
 Size = tuple[int, int]  # (height, width)
-PositionResize = Literal["google", "timm", "timm_npz", "huggingface", "torchvision"]
+PositionResize = Literal["google", "timm", "timm_npz", "huggingface", "torchvision", "dino"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,15 +17,21 @@ class ResNetConfig:
 
     The root divides the resolution by 4, and every stage after the first by 2 more.
     An empty `num_layers` is the root alone. (vit_jax `configs/models.py`.)
+
+    `numerics` are the small constants: `"google"` divides a kernel by (std + 1e-5) and has eps
+    1e-6 in GroupNorm; `"timm"` divides by sqrt(variance + 1e-8) and has eps 1e-5.
     """
 
     num_layers: tuple[int, ...] = ()
     width_factor: float = 1.0
+    numerics: Literal["google", "timm"] = "google"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "num_layers", tuple(self.num_layers))
         if any(n < 1 for n in self.num_layers):
             raise ConfigError(f"resnet.num_layers must be positive, got {self.num_layers}")
+        if self.numerics not in ("google", "timm"):
+            raise ConfigError(f"resnet.numerics must be google or timm, got {self.numerics!r}")
         if self.width < 32 or self.width % 32:
             raise ConfigError(
                 "resnet.width_factor x 64 must be a multiple of 32 (GroupNorm has 32 groups), "
@@ -67,7 +73,10 @@ class ViTConfig:
         mlp_dim: M, the hidden width of each MLP.
         num_classes: K outputs of the head; 0 for a backbone without one.
         classifier: `"token"` reads the CLS token, `"gap"` the mean over all patches
-            (and then there is no CLS token).
+            (and then there is no CLS token, unless `gap_class_token`).
+        gap_class_token: with `"gap"`: a CLS token takes part in the attention all the same, but
+            not in the mean (timm's average pooling, MAE's fine-tuning).
+        norm_after_pooling: with `"gap"`: LN(mean(z_L)) is read instead of mean(LN(z_L)) (timm's `fc_norm`).
         representation_size: width of the pre-logits layer (Dense + tanh) that pre-training
             puts before the head; None for the single linear layer of fine-tuning.
         gelu: `"tanh"` (Google) or `"erf"` (timm, Hugging Face, torchvision).
@@ -93,6 +102,8 @@ class ViTConfig:
     mlp_dim: int = 3072
     num_classes: int = 1000
     classifier: Literal["token", "gap"] = "token"
+    gap_class_token: bool = False
+    norm_after_pooling: bool = False
     representation_size: int | None = None
     gelu: Literal["tanh", "erf"] = "tanh"
     layer_norm_eps: float = 1e-6
@@ -122,6 +133,10 @@ class ViTConfig:
             ("position_resize", get_args(PositionResize)),
         ):
             _require(getattr(self, field) in allowed, f"{field} must be one of {', '.join(allowed)}", self, field)
+        for field in ("gap_class_token", "norm_after_pooling"):
+            _require(isinstance(getattr(self, field), bool), f"{field} must be true or false", self, field)
+            fits = self.classifier == "gap" or not getattr(self, field)
+            _require(fits, f'{field} needs classifier="gap"', self, field)
         for field in ("dropout_rate", "attention_dropout_rate", "stochastic_depth_rate"):
             _require(0.0 <= getattr(self, field) < 1.0, f"{field} must be in [0, 1)", self, field)
         _require(self.layer_norm_eps > 0, "layer_norm_eps must be > 0", self, "layer_norm_eps")
@@ -151,7 +166,7 @@ class ViTConfig:
     @property
     def prefix_tokens(self) -> int:
         """Tokens before the patches: 1 (CLS), or 0 when pooling over the patches."""
-        return 1 if self.classifier == "token" else 0
+        return 1 if self.classifier == "token" or self.gap_class_token else 0
 
     @property
     def num_tokens(self) -> int:

@@ -5,6 +5,9 @@ standardised weights, GroupNorm instead of BatchNorm, the stride in the 3x3 conv
 paddings as TensorFlow's SAME. Facts from vit_jax `models_resnet.py` and `models_vit.py`.
 """
 
+from functools import partial
+from typing import Literal
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -12,20 +15,25 @@ from torch import Tensor, nn
 from vitreous.config import ResNetConfig
 from vitreous.initialisers import lecun_normal_
 
+Numerics = Literal["google", "timm"]
+
 
 class StdConv2d(nn.Conv2d):
     """Convolution with weight standardisation: W' = (W - mean) / (std + 1e-5) per output channel.
 
-    Padding is SAME: the output has ceil(size / stride) cells, and an odd rest of the padding
-    goes to the bottom and right. Source: Qiao et al. 2019; vit_jax `models_resnet.py`.
+    timm's hybrids divide by sqrt(std^2 + 1e-8) instead. Padding is SAME: the output has
+    ceil(size / stride) cells, and an odd rest of the padding goes to the bottom and right.
+    Source: Qiao et al. 2019; vit_jax `models_resnet.py`; timm `vision_transformer_hybrid.py`.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, kernel: int, stride: int = 1) -> None:
+    def __init__(self, numerics: Numerics, in_channels: int, out_channels: int, kernel: int, stride: int = 1) -> None:
         super().__init__(in_channels, out_channels, kernel, stride=stride, bias=False)
+        self.numerics = numerics
 
     def forward(self, x: Tensor) -> Tensor:
         std, mean = torch.std_mean(self.weight, dim=(1, 2, 3), keepdim=True, correction=0)
-        weight = (self.weight - mean) / (std + 1e-5)
+        divisor = std + 1e-5 if self.numerics == "google" else (std.square() + 1e-8).sqrt()
+        weight = (self.weight - mean) / divisor
         x = pad_same(x, self.kernel_size[0], self.stride[0])
         return F.conv2d(x, weight, stride=self.stride)
 
@@ -39,23 +47,24 @@ def pad_same(x: Tensor, kernel: int, stride: int, value: float = 0.0) -> Tensor:
     return F.pad(x, pads, value=value) if any(pads) else x
 
 
-def group_norm(channels: int) -> nn.GroupNorm:
-    """32 groups, eps 1e-6: the defaults of flax."""
-    return nn.GroupNorm(32, channels, eps=1e-6)
+def group_norm(numerics: Numerics, channels: int) -> nn.GroupNorm:
+    """32 groups, and eps 1e-6 as in flax, or 1e-5 as in timm."""
+    return nn.GroupNorm(32, channels, eps=1e-6 if numerics == "google" else 1e-5)
 
 
 class Bottleneck(nn.Module):
     """One residual unit: 1x1, 3x3 (with the stride), 1x1 to four times the width, ReLU after the sum."""
 
-    def __init__(self, in_channels: int, width: int, stride: int) -> None:
+    def __init__(self, numerics: Numerics, in_channels: int, width: int, stride: int) -> None:
         super().__init__()
+        conv, norm = partial(StdConv2d, numerics), partial(group_norm, numerics)
         out_channels = 4 * width
-        self.conv1, self.norm1 = StdConv2d(in_channels, width, 1), group_norm(width)
-        self.conv2, self.norm2 = StdConv2d(width, width, 3, stride), group_norm(width)
-        self.conv3, self.norm3 = StdConv2d(width, out_channels, 1), group_norm(out_channels)
+        self.conv1, self.norm1 = conv(in_channels, width, 1), norm(width)
+        self.conv2, self.norm2 = conv(width, width, 3, stride), norm(width)
+        self.conv3, self.norm3 = conv(width, out_channels, 1), norm(out_channels)
         self.shortcut: nn.Sequential | None = None
         if in_channels != out_channels or stride != 1:
-            self.shortcut = nn.Sequential(StdConv2d(in_channels, out_channels, 1, stride), group_norm(out_channels))
+            self.shortcut = nn.Sequential(conv(in_channels, out_channels, 1, stride), norm(out_channels))
 
     def forward(self, x: Tensor) -> Tensor:
         y = F.relu(self.norm1(self.conv1(x)))  # (B, width, H, W)
@@ -69,14 +78,16 @@ class ResNetStem(nn.Module):
 
     def __init__(self, config: ResNetConfig, in_channels: int) -> None:
         super().__init__()
-        self.root, self.root_norm = StdConv2d(in_channels, config.width, 7, 2), group_norm(config.width)
+        numerics = config.numerics
+        self.root = StdConv2d(numerics, in_channels, config.width, 7, 2)
+        self.root_norm = group_norm(numerics, config.width)
         self.stages = nn.ModuleList()
         channels = config.width
         for stage, units in enumerate(config.num_layers):
             width = config.width * 2**stage
             layers = []
             for unit in range(units):
-                layers.append(Bottleneck(channels, width, stride=2 if stage and not unit else 1))
+                layers.append(Bottleneck(numerics, channels, width, stride=2 if stage and not unit else 1))
                 channels = 4 * width
             self.stages.append(nn.Sequential(*layers))
         self.reset_parameters()

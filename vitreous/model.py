@@ -9,6 +9,7 @@ M the MLP's width, L blocks, K classes.
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -304,8 +305,8 @@ class VisionTransformer(nn.Module):
         self.config = self.config.replace(num_classes=num_classes, representation_size=None)
         self.pre_logits = None
         like = self.position_embedding
-        head = nn.Linear(self.config.hidden_size, num_classes, device=like.device, dtype=like.dtype)
-        self.head = _zero_(head) if num_classes else None
+        settings: dict[str, Any] = {"device": like.device, "dtype": like.dtype}
+        self.head = _zero_(nn.Linear(self.config.hidden_size, num_classes, **settings)) if num_classes else None
         return self
 
     @torch.no_grad()

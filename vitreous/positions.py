@@ -6,6 +6,8 @@ ViT code does so in its own way, and the results differ by more than rounding, s
 belongs to the checkpoint (`ViTConfig.position_resize`).
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -21,11 +23,15 @@ MODES: dict[PositionResize, dict[str, str | bool]] = {
     "timm": dict(mode="bicubic", align_corners=False, antialias=True),
     # timm reading a Google .npz file.
     "timm_npz": dict(mode="bilinear", align_corners=False, antialias=False),
-    # `interpolate_pos_encoding` of ViT and DINOv2.
+    # `interpolate_pos_encoding` of Hugging Face's ViT and DINOv2; MAE's `interpolate_pos_embed`.
     "huggingface": dict(mode="bicubic", align_corners=False, antialias=False),
     # `torchvision.models.vision_transformer.interpolate_embeddings`.
     "torchvision": dict(mode="bicubic", align_corners=True, antialias=False),
+    # `interpolate_pos_encoding` of DINO and DINOv2 themselves: as "huggingface", with OFFSET.
+    "dino": dict(mode="bicubic", align_corners=False, antialias=False),
 }
+# DINO scales by (new + 0.1) / old, so that rounding never loses a cell; the samples lie a little closer together.
+OFFSET = 0.1
 
 
 def resize_positions(
@@ -62,7 +68,9 @@ def resize_positions(
         return positions
     cls, patches = positions[:, :prefix], positions[:, prefix:]  # (1, prefix, D), (1, h*w, D)
     grid = patches.double().unflatten(1, old_grid).permute(0, 3, 1, 2)  # (1, D, h, w)
-    settings = dict(MODES[mode])
-    grid = F.interpolate(grid, size=new_grid, **settings)  # type: ignore[arg-type]  # (1, D, h', w')
+    where: dict[str, Any] = {"size": new_grid}
+    if mode == "dino":
+        where = {"scale_factor": tuple((new + OFFSET) / old for new, old in zip(new_grid, old_grid, strict=True))}
+    grid = F.interpolate(grid, **where, **MODES[mode])  # type: ignore[arg-type]  # (1, D, h', w')
     patches = grid.permute(0, 2, 3, 1).flatten(1, 2).to(positions.dtype)  # (1, h'*w', D)
     return torch.cat([cls, patches], dim=1)

@@ -156,10 +156,15 @@ def _trace_block(block: Block, z: Tensor, stages: _Stages) -> Tensor:
 
 def _trace_head(model: VisionTransformer, z: Tensor, stages: _Stages) -> Tensor:
     """Equation 4 and the classifier."""
-    x, name = stages.add("final norm", "LN(z_L): (B, S, D)", model.norm(z)), "y"
-    if model.cls_token is None:
-        x = stages.add("mean over tokens", "y = mean(LN(z_L)): (B, D)", x.mean(dim=1))
+    config, name = model.config, "y"
+    if config.norm_after_pooling:
+        x = stages.add("mean over tokens", "mean(z_L): (B, D)", z[:, config.prefix_tokens :].mean(dim=1))
+        x = stages.add("final norm", "y = LN(mean(z_L)): (B, D)", model.norm(x))
     else:
+        x = stages.add("final norm", "LN(z_L): (B, S, D)", model.norm(z))
+    if config.classifier == "gap" and not config.norm_after_pooling:
+        x = stages.add("mean over tokens", "y = mean(LN(z_L)): (B, D)", x[:, config.prefix_tokens :].mean(dim=1))
+    elif config.classifier == "token":
         x = stages.add("CLS representation", "y = LN(z_L)[CLS]: (B, D)", x[:, 0])
     if model.pre_logits is not None:
         name = "y'"

@@ -11,14 +11,16 @@ from vitreous.cli.output import errors, print_json, results, table
 def models(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[FILTER]...", help="Only those with all of: B/16, 384, augreg, ...", show_default=False),
+        typer.Argument(
+            metavar="FILTER", help="Only those with all of: B/16, 384, augreg, ...", show_default=False
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
     """List the official Google checkpoints, which load as google:NAME.
 
-    top-1 is the ImageNet accuracy in per cent: as Google reports it, and as timm measures it with its own
-    preprocessing. What no source says is left out.
+    The last two columns are the ImageNet top-1 accuracy in per cent: as Google reports it, and as timm measures
+    it with its own preprocessing. What no source says is left out.
     """
     from vitreous.weights import catalog
 
@@ -26,13 +28,13 @@ def models(
     if json:
         print_json([entry.to_dict() for entry in found])
         return
-    rows = table("name", "px", "top-1", "timm", right=("px", "top-1", "timm"))
-    for entry in found:
-        rows.add_row(entry.name, str(entry.image_size or "-"), _top1(entry.google_top1), _top1(entry.timm_top1))
-    results.print(rows)
     if not found:
         errors.print(f"no checkpoint matches {' '.join(words or [])}")
         raise typer.Exit(1)
+    rows = table("name", "px", "Google", "timm", right=("px", "Google", "timm"))
+    for entry in found:
+        rows.add_row(entry.name, str(entry.image_size or "-"), _top1(entry.google_top1), _top1(entry.timm_top1))
+    results.print(rows)
     errors.print(f"{len(found)} of {len(catalog.entries())}; load one as google:NAME")
 
 

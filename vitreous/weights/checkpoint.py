@@ -2,15 +2,33 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
-from vitreous.config import ViTConfig
+from vitreous.config import Size, ViTConfig
 from vitreous.errors import WeightsError
 from vitreous.model import VisionTransformer
 from vitreous.preprocess import Preprocess
+
+
+@dataclass(frozen=True)
+class Hints:
+    """What the user knows of a weight file, for where it does not say.
+
+    Args:
+        image_size: (H, W) that its positions belong to, where their grid is not square.
+        num_heads: heads of the attention: no tensor's shape tells.
+        num_classes: of the head wanted, so that one may be missing; 0 for the backbone alone.
+        weights: `"raw"` or `"ema"` (the running average over training), where it holds both.
+    """
+
+    image_size: Size | None = None
+    num_heads: int | None = None
+    num_classes: int | None = None
+    weights: Literal["raw", "ema"] | None = None
 
 
 @dataclass
@@ -23,6 +41,7 @@ class Checkpoint:
         preprocess: how its pictures are prepared.
         labels: the class names in the order of the logits, where the file has them.
         provenance: where it comes from: family, file, and whatever the file itself says.
+        head_expected: a classifier's file, so that one without a head is incomplete.
     """
 
     config: ViTConfig
@@ -30,6 +49,7 @@ class Checkpoint:
     preprocess: Preprocess
     labels: tuple[str, ...] | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
+    head_expected: bool = False
 
     def build(self, source: str) -> VisionTransformer:
         """The model with these very tensors, taken over and not copied; refuses any mismatch by name."""
@@ -43,10 +63,32 @@ class Checkpoint:
         return model.eval()
 
 
+class _NoRandomNumbers(TorchFunctionMode):
+    """Leaves initialisation out: to draw normal numbers on the meta device, torch imports its whole compiler."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if getattr(function, "__module__", None) == "torch.nn.init":
+            return kwargs["tensor"] if "tensor" in kwargs else args[0]
+        if function in (Tensor.normal_, Tensor.uniform_):
+            return args[0]
+        return function(*args, **kwargs)
+
+
 def empty_model(config: ViTConfig) -> VisionTransformer:
     """The model's skeleton without memory for its weights (torch's meta device)."""
-    with torch.device("meta"):
+    with torch.device("meta"), _NoRandomNumbers():
         return VisionTransformer(config)
+
+
+def default_preprocess(family: str, config: ViTConfig) -> Preprocess:
+    """What the family's own code does, where a file does not say; for grey images too."""
+    preprocess = Preprocess.preset(family, size=config.image_size)
+    if config.in_channels == 1:
+        preprocess = preprocess.replace(mean=preprocess.mean[:1], std=preprocess.std[:1])
+    return preprocess
 
 
 def check_names(expected: Iterable[str], found: Iterable[str], source: str) -> None:
@@ -65,7 +107,9 @@ def check_names(expected: Iterable[str], found: Iterable[str], source: str) -> N
 
 def check_shapes(expected: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]], source: str) -> None:
     """Every tensor has its shape, or an error with the names of all that have not."""
-    wrong = [f"{name} is {found[name]}, expected {expected[name]}" for name in expected if found[name] != expected[name]]
+    wrong = [
+        f"{name} is {found[name]}, expected {expected[name]}" for name in expected if found[name] != expected[name]
+    ]
     if wrong:
         raise WeightsError(f"{source}: wrong shapes: {'; '.join(wrong)}")
 

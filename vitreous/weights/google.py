@@ -4,56 +4,73 @@ Arrays have flat names with slashes. Dense kernels are (in, out), convolution ke
 (row, column, in, out), and query, key and value keep their heads apart as (D, heads, d).
 """
 
-import io
 import math
 import re
-import zipfile
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from vitreous.config import ResNetConfig, Size, ViTConfig
-from vitreous.errors import WeightsError
+from vitreous.errors import ConfigError, WeightsError
 from vitreous.files import atomic_write
 from vitreous.preprocess import Preprocess
-from vitreous.weights.checkpoint import Checkpoint, check_names, check_shapes, empty_model, join_qkv, split_qkv
+from vitreous.weights.checkpoint import Checkpoint, check_names, check_shapes, empty_model, split_qkv
+from vitreous.weights.npz import Member, NpzReader, NpzWriter
 
-Array = np.ndarray[Any, np.dtype[Any]]
-PREFIXES = ("opt/target/", "params/img/", "params/", "target/")
-MAX_DEFLATE_RATIO = 1032  # the most that a zip's deflate can shrink anything: more is a lie in the header
+Shape = tuple[int, ...]
+POSITIONS = "Transformer/posembed_input/pos_embedding"
+PREFIXES = ("", "opt/target/", "params/img/", "params/", "target/")  # whole training states, image-text models
+COMMENT = "vitreous: images of {}x{} pixels"
+
+# What published files of kindred models hold, and why this model cannot take it.
+FOREIGN = (
+    (r"(^|/)MAPHead_\d+/", "it pools with an attention head (MAP), as SigLIP does, not with CLS or the mean"),
+    (r"(^|/)MixerBlock_\d+/", "it is an MLP-Mixer, which has no attention"),
+    (r"(^|/)(root_block|block1/unit01)/", "it is a BiT ResNet, which has no attention"),
+    (r"(^|/)encoderblock(_\d+)?/Moe", "it has a mixture of experts in place of an MLP"),
+)
 
 
 def read(path: Path, image_size: Size | None = None) -> Checkpoint:
     """Read a Google `.npz` file: the official names or the published ones, with any known prefix.
 
     The architecture is read off the arrays. The grid of positions is square, as the official
-    code has it, unless `image_size` says which other grid the file was written for.
+    code has it, unless the file was written by `write` and says otherwise, or the number of
+    patches is no square and `image_size` fits it. Besides the model's own tensors, one array
+    is held at a time.
 
     Raises:
-        WeightsError: not such a file, incomplete, with arrays too many, or of wrong shapes.
+        WeightsError: not such a file, incomplete, with arrays too many, or of wrong shapes or types.
     """
-    arrays = _canonical(read_npz(path), path)
-    config = _infer_config(arrays, path, image_size)
-    entries = {entry.google: entry for entry in _entries(config)}
-    check_names(entries, arrays, str(path))
-    expected = {name: entry.google_shape for name, entry in entries.items()}
-    check_shapes(expected, {name: array.shape for name, array in arrays.items()}, str(path))
-    tensors = {entry.ours: torch.from_numpy(entry.to_torch(arrays[name])) for name, entry in entries.items()}
-    return Checkpoint(
-        config=config,
-        tensors=join_qkv({name: tensor.contiguous() for name, tensor in tensors.items()}),
-        preprocess=Preprocess.preset("google", size=config.image_size),
-        provenance={"family": "google", "file": path.name},
-    )
+    with NpzReader(path) as archive:
+        sources = _sources(archive.members, path)
+        shapes = {name: source.shape for name, source in sources.items()}
+        try:
+            config = _infer_config(shapes, path, image_size, _stated_size(archive.comment))
+        except ConfigError as error:
+            raise WeightsError(f"{path}: {error}") from None
+        layouts = {layout.google: layout for layout in _layouts(config)}
+        check_names(layouts, sources, str(path))
+        check_shapes({name: layout.shape for name, layout in layouts.items()}, shapes, str(path))
+        archive.check_floats({source.member for source in sources.values()})
+        tensors = _read_tensors(archive, sources, layouts, config)
+    preprocess = Preprocess.preset("google", size=config.image_size)
+    if config.in_channels == 1:
+        preprocess = preprocess.replace(mean=(0.5,), std=(0.5,))
+    provenance = {"family": "google", "file": path.name, "tensors": f"{len(layouts)} of {len(layouts)} tensors"}
+    return Checkpoint(config, tensors, preprocess, provenance=provenance)
 
 
 def write(path: Path, config: ViTConfig, tensors: dict[str, Tensor]) -> None:
     """Write a Google `.npz` file in the published names, which vit_jax, big_vision and timm read.
+
+    The format holds float32 arrays and nothing else: no class names and no preprocessing. A grid
+    that is not square is told to `read` in the comment of the zip, which others pass over. One
+    array is held at a time besides the model.
 
     Args:
         path: where; written beside and renamed.
@@ -61,101 +78,113 @@ def write(path: Path, config: ViTConfig, tensors: dict[str, Tensor]) -> None:
         tensors: its `state_dict()`.
     """
     ours = split_qkv(tensors)
-    arrays = {
-        _published(entry.google): np.ascontiguousarray(entry.to_google(ours[entry.ours].detach().float().cpu().numpy()))
-        for entry in _entries(config)
-    }
-    with atomic_write(path) as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]
-
-
-def read_npz(path: Path) -> dict[str, Array]:
-    """All arrays of an `.npz` file; nothing is unpickled, and no size is believed before it is checked."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return {info.filename.removesuffix(".npy"): _read_npy(archive, info, path) for info in archive.infolist()}
-    except WeightsError:
-        raise
-    except (zipfile.BadZipFile, EOFError, ValueError, OSError, NotImplementedError, SyntaxError) as error:
-        raise WeightsError(f"{path} is not a whole .npz file ({error}): download or copy it again") from None
-    except Exception as error:  # zlib.error and struct.error have no common base
-        if type(error).__name__ != "error":
-            raise
-        raise WeightsError(f"{path} is not a whole .npz file ({error}): download or copy it again") from None
-
-
-def _read_npy(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> Array:
-    if info.file_size > MAX_DEFLATE_RATIO * info.compress_size + 1024 or info.compress_size > path.stat().st_size:
-        raise WeightsError(f"{path}: {info.filename} claims {info.file_size:,} bytes, more than the file can hold")
-    with archive.open(info) as file:
-        head = io.BytesIO(file.read(64 * 1024))
-        version = np.lib.format.read_magic(head)
-        if version not in ((1, 0), (2, 0)):
-            raise WeightsError(f"{path}: {info.filename} has an array format {version} that is not known")
-        reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = reader(head)
-        if dtype.hasobject:
-            raise WeightsError(
-                f"{path}: {info.filename} holds pickled Python objects, which can run code: not opened. "
-                "Save the arrays as plain numbers, or the model as .safetensors"
-            )
-        if math.prod(shape) * dtype.itemsize != info.file_size - head.tell():
-            raise WeightsError(f"{path}: {info.filename} claims shape {shape}, which is not what the file holds")
-        data = head.read() + file.read()
-    array = np.frombuffer(bytearray(data), dtype=dtype).reshape(shape, order="F" if fortran else "C")
-    if dtype.kind == "V" and dtype.itemsize == 2:  # bfloat16, which numpy stores as two nameless bytes
-        return (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-    if dtype.kind != "f":
-        raise WeightsError(f"{path}: {info.filename} is of type {dtype}, not floating point")
-    return array.astype(np.float32, copy=False)
+    comment = "" if config.grid[0] == config.grid[1] else COMMENT.format(*config.image_size)
+    with atomic_write(path) as file, NpzWriter(file, comment.encode()) as archive:
+        for layout in _layouts(config):
+            array = layout.to_google(ours[layout.ours].detach().cpu().float())
+            archive.write(_published(layout.google), array.contiguous().numpy())
 
 
 @dataclass(frozen=True)
-class _Entry:
+class _Source:
+    """Where in the file an array of today's name lies."""
+
+    member: str
+    shape: Shape
+    index: int | None = None  # which slice, where the arrays of all blocks are stacked into one
+    skipped: int = 0  # rows in front that the file leaves out because they are zero
+
+
+@dataclass(frozen=True)
+class _Layout:
     """One array: its name in our model and in Google's, and the way there and back."""
 
     ours: str
     google: str
-    google_shape: tuple[int, ...]
-    to_torch: Callable[[Array], Array]
-    to_google: Callable[[Array], Array]
+    shape: Shape  # Google's
+    to_ours: Callable[[Tensor], Tensor]
+    to_google: Callable[[Tensor], Tensor]
 
 
-def _entries(config: ViTConfig) -> Iterator[_Entry]:
-    shapes = {name: tuple(t.shape) for name, t in split_qkv(empty_model(config).state_dict()).items()}
-    heads, d = config.num_heads, config.head_dim
-    for ours, shape in shapes.items():
-        google = _google_name(ours)
-        if len(shape) == 4:  # a convolution: OIHW <-> HWIO
-            yield _Entry(
-                ours,
-                google,
-                (*shape[2:], shape[1], shape[0]),
-                lambda a: a.transpose(3, 2, 0, 1),
-                lambda a: a.transpose(2, 3, 1, 0),
-            )
-        elif re.search(r"attention\.(query|key|value)\.weight$", ours):  # (D, D) <-> (D, heads, d)
-            yield _Entry(
-                ours,
-                google,
-                (shape[1], heads, d),
-                lambda a: a.reshape(a.shape[0], -1).T,
-                lambda a: a.T.reshape(-1, heads, d),
-            )
-        elif re.search(r"attention\.(query|key|value)\.bias$", ours):  # (D,) <-> (heads, d)
-            yield _Entry(ours, google, (heads, d), lambda a: a.reshape(-1), lambda a: a.reshape(heads, d))
-        elif ours.endswith("attention.out.weight"):  # (D, D) <-> (heads, d, D)
-            yield _Entry(
-                ours,
-                google,
-                (heads, d, shape[0]),
-                lambda a: a.reshape(-1, a.shape[-1]).T,
-                lambda a: a.T.reshape(heads, d, -1),
-            )
-        elif len(shape) == 2:  # dense: (out, in) <-> (in, out)
-            yield _Entry(ours, google, (shape[1], shape[0]), lambda a: a.T, lambda a: a.T)
-        else:
-            yield _Entry(ours, google, shape, lambda a: a, lambda a: a)
+def _sources(members: Mapping[str, Member], path: Path) -> dict[str, _Source]:
+    """Undo what the history of the format left: prefixes, published names, scanned blocks, 4-D GroupNorm."""
+    prefix = next((p for p in PREFIXES if f"{p}embedding/kernel" in members), "")
+    out: dict[str, _Source] = {}
+    for member, header in members.items():  # training states hold more than weights: the optimiser's part is left out
+        if not member.startswith(prefix):
+            continue
+        for pattern, reason in FOREIGN:
+            if re.search(pattern, member):
+                raise WeightsError(f"{path} is not the classic ViT ({member}): {reason}")
+        for name, source in _read_name(member, member.removeprefix(prefix), header.shape):
+            if name in out:
+                raise WeightsError(f"{path} holds {name} twice: as {out[name].member} and as {member}")
+            out[name] = source
+    if (patches := out.pop("pos_embedding", None)) is not None and POSITIONS not in out:
+        # big_vision keeps the patches' positions alone at the top: the class token's is zero
+        cls = 1 if "cls" in out else 0
+        shape = patches.shape
+        out[POSITIONS] = _Source(patches.member, (shape[0], shape[1] + cls, *shape[2:]), skipped=cls)
+    return out
+
+
+def _read_name(member: str, name: str, shape: Shape) -> Iterator[tuple[str, _Source]]:
+    for today, published in _PUBLISHED.items():
+        name = name.replace(published, today)
+    if re.search(r"(^|/)gn(\d|_root|_proj)/", name) and shape[:-1] == (1, 1, 1):
+        shape = shape[-1:]  # GroupNorm of old files
+    if "/encoderblock/" in name and shape:  # big_vision's scan over blocks: a leading depth axis
+        for i in range(shape[0]):
+            yield name.replace("/encoderblock/", f"/encoderblock_{i}/"), _Source(member, shape[1:], index=i)
+    else:
+        yield name, _Source(member, shape)
+
+
+def _read_tensors(
+    archive: NpzReader, sources: Mapping[str, _Source], layouts: Mapping[str, _Layout], config: ViTConfig
+) -> dict[str, Tensor]:
+    """The model's tensors, filled in their final places array by array, in the order of the file."""
+    tensors = {name: torch.empty(t.shape) for name, t in empty_model(config).state_dict().items()}
+    places = split_qkv(tensors)  # views: to write query, key and value is to write the joined matrix
+    uses: dict[str, list[tuple[_Source, _Layout]]] = defaultdict(list)
+    for name, source in sources.items():
+        uses[source.member].append((source, layouts[name]))
+    for member, parts in uses.items():
+        stacked = parts[0][0].index is not None
+        arrays = archive.iter_slices(member) if stacked else [archive.read(member)]
+        for (source, layout), array in zip(parts, arrays, strict=True):
+            place = places[layout.ours]
+            if source.skipped:
+                place[:, : source.skipped] = 0
+                place = place[:, source.skipped :]
+            place.copy_(layout.to_ours(array))
+    return tensors
+
+
+def _layouts(config: ViTConfig) -> Iterator[_Layout]:
+    for ours, tensor in split_qkv(empty_model(config).state_dict()).items():
+        yield _layout(ours, tuple(tensor.shape), config.num_heads)
+
+
+def _layout(ours: str, shape: Shape, heads: int) -> _Layout:
+    google = _google_name(ours)
+    if len(shape) == 4:  # a convolution: OIHW <-> HWIO
+        hwio = (*shape[2:], shape[1], shape[0])
+        return _Layout(ours, google, hwio, lambda a: a.permute(3, 2, 0, 1), lambda a: a.permute(2, 3, 1, 0))
+    if re.search(r"attention\.(query|key|value)\.weight$", ours):  # (D, D) <-> (D, heads, d)
+        split = (shape[1], heads, shape[0] // heads)
+        return _Layout(ours, google, split, lambda a: a.flatten(1).T, lambda a: a.T.reshape(split))
+    if re.search(r"attention\.(query|key|value)\.bias$", ours):  # (D,) <-> (heads, d)
+        rows = (heads, shape[0] // heads)
+        return _Layout(ours, google, rows, lambda a: a.flatten(), lambda a: a.reshape(rows))
+    if ours.endswith("attention.out.weight"):  # (D, D) <-> (heads, d, D)
+        split = (heads, shape[1] // heads, shape[0])
+        return _Layout(ours, google, split, lambda a: a.flatten(0, 1).T, lambda a: a.T.reshape(split))
+    if len(shape) == 2:  # dense: (out, in) <-> (in, out)
+        return _Layout(ours, google, shape[::-1], lambda a: a.T, lambda a: a.T)
+    if len(shape) == 1:  # a GroupNorm of old files is (1, 1, 1, C)
+        return _Layout(ours, google, shape, lambda a: a.flatten(), lambda a: a)
+    return _Layout(ours, google, shape, lambda a: a, lambda a: a)
 
 
 _RENAMES = (
@@ -205,77 +234,51 @@ def _published(name: str) -> str:
     return name
 
 
-def _canonical(arrays: dict[str, Array], path: Path) -> dict[str, Array]:
-    """Undo what the history of the format left: prefixes, published names, scanned blocks, 4-D GroupNorm."""
-    for prefix in PREFIXES:  # training states hold more than the weights: the optimiser's part is left out
-        if any(name.startswith(prefix + "embedding/") for name in arrays):
-            arrays = {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
-            break
-    out: dict[str, Array] = {}
-    for name, array in arrays.items():
-        for today, published in _PUBLISHED.items():
-            name = name.replace(published, today)
-        if "/gn" in f"/{name}":
-            array = array.reshape(-1)  # GroupNorm of old files: (1, 1, 1, C)
-        if "/encoderblock/" in name:  # big_vision's scan over blocks: a leading depth axis
-            for i in range(array.shape[0]):
-                out[name.replace("/encoderblock/", f"/encoderblock_{i}/")] = array[i]
-        else:
-            out[name] = array
-    _add_class_position(out, path)
-    return out
-
-
-def _add_class_position(arrays: dict[str, Array], path: Path) -> None:
-    """big_vision keeps positions for the patches alone at the top: CLS then has position zero."""
-    if (positions := arrays.pop("pos_embedding", None)) is None:
-        return
-    if "cls" in arrays:
-        positions = np.concatenate([np.zeros_like(positions[:, :1]), positions], axis=1)
-    arrays.setdefault("Transformer/posembed_input/pos_embedding", positions)
-
-
-def _infer_config(arrays: dict[str, Array], path: Path, image_size: Size | None) -> ViTConfig:
-    def shape(name: str, ndim: int) -> tuple[int, ...]:
-        if name not in arrays or arrays[name].ndim != ndim:
-            found = arrays[name].shape if name in arrays else "nothing"
+def _infer_config(shapes: Mapping[str, Shape], path: Path, asked: Size | None, stated: Size | None) -> ViTConfig:
+    def shape(name: str, ndim: int) -> Shape:
+        if len(shapes.get(name, ())) != ndim:
+            found = shapes.get(name, "nothing")
             raise WeightsError(
                 f"{path} is not a Google ViT checkpoint: {name} of {ndim} dimensions expected, found {found}. "
-                f"It holds: {', '.join(sorted(arrays)[:8])}{', ...' if len(arrays) > 8 else ''}"
+                f"It holds: {', '.join(sorted(shapes)[:8])}{', ...' if len(shapes) > 8 else ''}"
             )
-        return arrays[name].shape
+        return shapes[name]
 
     block = "Transformer/encoderblock_0"
     p1, p2, channels, width = shape("embedding/kernel", 4)
     _, heads, _ = shape(f"{block}/MultiHeadDotProductAttention_0/query/kernel", 3)
     _, mlp_dim = shape(f"{block}/MlpBlock_0/Dense_0/kernel", 2)
-    rows = shape("Transformer/posembed_input/pos_embedding", 3)[1]
-    resnet = _infer_resnet(arrays)
-    prefix = 1 if "cls" in arrays else 0
+    if POSITIONS not in shapes:
+        raise WeightsError(
+            f"{path} holds no position embeddings: big_vision's fixed ones (sincos2d) are not stored in its files, "
+            "and the paper's model learns them"
+        )
+    rows = shape(POSITIONS, 3)[1]
+    resnet = _infer_resnet(shapes)
+    prefix = 1 if "cls" in shapes else 0
     stride = (p1 * (resnet.stride if resnet else 1), p2 * (resnet.stride if resnet else 1))
-    grid = _infer_grid(rows - prefix, stride, image_size, path)
+    grid = _infer_grid(rows - prefix, stride, asked, stated, path)
     return ViTConfig(
         image_size=(grid[0] * stride[0], grid[1] * stride[1]),
         patch_size=(p1, p2),
         in_channels=shape("conv_root/kernel", 4)[2] if resnet else channels,
         hidden_size=width,
-        num_layers=len({m[1] for name in arrays if (m := re.match(r"Transformer/encoderblock_(\d+)/", name))}),
+        num_layers=len({m[1] for name in shapes if (m := re.match(r"Transformer/encoderblock_(\d+)/", name))}),
         num_heads=heads,
         mlp_dim=mlp_dim,
-        num_classes=shape("head/kernel", 2)[1] if "head/kernel" in arrays else 0,
+        num_classes=shape("head/kernel", 2)[1] if "head/kernel" in shapes else 0,
         classifier="token" if prefix else "gap",
-        representation_size=shape("pre_logits/kernel", 2)[1] if "pre_logits/kernel" in arrays else None,
+        representation_size=shape("pre_logits/kernel", 2)[1] if "pre_logits/kernel" in shapes else None,
         resnet=resnet,
     )
 
 
-def _infer_grid(patches: int, stride: Size, image_size: Size | None, path: Path) -> Size:
+def _infer_grid(patches: int, stride: Size, asked: Size | None, stated: Size | None, path: Path) -> Size:
     side = math.isqrt(max(patches, 0))
-    if patches > 0 and side * side == patches:
-        return side, side
-    if image_size is not None:
-        grid = (image_size[0] // stride[0], image_size[1] // stride[1])
-        if grid[0] * grid[1] == patches:
+    candidates = [(side * stride[0], side * stride[1]), asked]  # what is asked for may be a size to resize to
+    for size in [stated] if stated else candidates:
+        grid = (size[0] // stride[0], size[1] // stride[1]) if size else (0, 0)
+        if patches > 0 and grid[0] * grid[1] == patches:
             return grid
     raise WeightsError(
         f"{path} holds positions for {patches} patches, which is no square grid: "
@@ -283,12 +286,17 @@ def _infer_grid(patches: int, stride: Size, image_size: Size | None, path: Path)
     )
 
 
-def _infer_resnet(arrays: dict[str, Array]) -> ResNetConfig | None:
-    if "conv_root/kernel" not in arrays:
+def _stated_size(comment: bytes) -> Size | None:
+    found = re.fullmatch(COMMENT.format(r"(\d{1,9})", r"(\d{1,9})"), comment.decode("utf-8", "replace"))
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def _infer_resnet(shapes: Mapping[str, Shape]) -> ResNetConfig | None:
+    if len(shapes.get("conv_root/kernel", ())) != 4:
         return None
-    units = [(int(m[1]), int(m[2])) for name in arrays if (m := re.match(r"block(\d+)/unit(\d+)/", name))]
+    units = [(int(m[1]), int(m[2])) for name in shapes if (m := re.match(r"block(\d+)/unit(\d+)/", name))]
     stages = max((stage for stage, _ in units), default=0)
     return ResNetConfig(
         num_layers=tuple(max(unit for s, unit in units if s == stage) for stage in range(1, stages + 1)),
-        width_factor=arrays["conv_root/kernel"].shape[3] / 64,
+        width_factor=shapes["conv_root/kernel"][3] / 64,
     )

@@ -5,21 +5,21 @@ JSON, the configuration, the preprocessing, the class names and the provenance.
 """
 
 import json
-import struct
 from pathlib import Path
-from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
+import torch
 
 from vitreous.config import ViTConfig
-from vitreous.errors import VitreousError, WeightsError
-from vitreous.files import atomic_path
+from vitreous.cost import cost
+from vitreous.errors import WeightsError
 from vitreous.preprocess import Preprocess
 from vitreous.weights.checkpoint import Checkpoint
+from vitreous.weights.safefile import read_metadata, read_safetensors, write_safetensors
+
+__all__ = ["read", "read_metadata", "write", "write_safetensors"]
 
 FORMAT_VERSION = 1
+FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 def read(path: Path) -> Checkpoint:
@@ -28,24 +28,21 @@ def read(path: Path) -> Checkpoint:
     Raises:
         WeightsError: not whole, not ours, from a newer version, or with a header that is not understood.
     """
-    try:
-        with safe_open(path, framework="pt") as file:
-            meta = file.metadata() or {}
-            _check_version(meta, path)
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-    except SafetensorError as error:
-        raise WeightsError(f"{path} is not a whole .safetensors file ({error}): download or copy it again") from None
+    meta, tensors = read_safetensors(path)
+    _check_version(meta, path)
     try:
         labels = json.loads(meta["vitreous.labels"])
-        return Checkpoint(
+        checkpoint = Checkpoint(
             config=ViTConfig.from_dict(json.loads(meta["vitreous.config"])),
             tensors=tensors,
             preprocess=Preprocess.from_dict(json.loads(meta["vitreous.preprocess"])),
             labels=None if labels is None else tuple(labels),
             provenance=json.loads(meta["vitreous.provenance"]),
         )
-    except (KeyError, TypeError, json.JSONDecodeError, VitreousError) as error:
+        _check(checkpoint)
+    except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError) as error:
         raise WeightsError(f"{path}: its header is damaged ({type(error).__name__}: {error})") from None
+    return checkpoint
 
 
 def write(path: Path, checkpoint: Checkpoint) -> None:
@@ -61,37 +58,30 @@ def write(path: Path, checkpoint: Checkpoint) -> None:
     write_safetensors(path, checkpoint.tensors, meta)
 
 
-def write_safetensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
-    """A `.safetensors` file that is whole or not there; tensors are made contiguous and brought to the CPU."""
-    with atomic_path(path) as part:
-        save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, part, metadata)
-
-
-def read_metadata(path: Path) -> dict[str, Any]:
-    """The header of a `.safetensors` file alone: its tensors' names, and the metadata under `__metadata__`.
-
-    Raises:
-        WeightsError: when the header does not fit into the file or is not JSON.
-    """
-    with path.open("rb") as file:
-        start = file.read(8)
-        size = struct.unpack("<Q", start)[0] if len(start) == 8 else -1
-        if not 2 <= size <= path.stat().st_size - 8:
-            raise WeightsError(f"{path} is not a .safetensors file: its first bytes are no header length")
-        try:
-            header = json.loads(file.read(size))
-        except ValueError:
-            raise WeightsError(f"{path} is not a .safetensors file: its header is not JSON") from None
-    if not isinstance(header, dict):
-        raise WeightsError(f"{path} is not a .safetensors file: its header is no table of tensors")
-    return header
-
-
 def _check_version(meta: dict[str, str], path: Path) -> None:
     found = meta.get("vitreous.format")
     if found is None:
         raise WeightsError(f"{path} is a .safetensors file, but not one that vitreous wrote")
-    if not found.isdigit() or int(found) > FORMAT_VERSION:
+    if not (found.isdecimal() and 1 <= int(found[:9]) <= FORMAT_VERSION):
         raise WeightsError(
             f"{path} has format version {found}; this vitreous reads up to {FORMAT_VERSION}: upgrade vitreous"
         )
+
+
+def _check(checkpoint: Checkpoint) -> None:
+    """What a sound header implies, checked before a model is built from it."""
+    config, labels = checkpoint.config, checkpoint.labels
+    layers = config.num_layers + sum(config.resnet.num_layers if config.resnet else ())
+    numbers = sum(tensor.numel() for tensor in checkpoint.tensors.values())
+    # Only what cannot be: where a few tensors are missing, the check by name says which.
+    if layers > len(checkpoint.tensors) or cost(config).params > 100 * numbers:
+        raise ValueError(f"the model described is far larger than the {numbers:,} numbers that follow")
+    if checkpoint.preprocess.size != config.image_size or len(checkpoint.preprocess.mean) != config.in_channels:
+        raise ValueError("preprocessing and model do not fit together")
+    if labels is not None and not (len(labels) == config.num_classes and all(isinstance(x, str) for x in labels)):
+        raise ValueError(f"the labels are not {config.num_classes} names")
+    if not isinstance(checkpoint.provenance, dict):
+        raise TypeError("the provenance is no table")
+    for name, tensor in checkpoint.tensors.items():
+        if tensor.dtype not in FLOATS:
+            raise TypeError(f"{name} is of type {tensor.dtype}, not floating point")

@@ -1,0 +1,47 @@
+"""`vitreous convert`: hand a model on to another library."""
+
+import enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vitreous.cli.arguments import ImageSize, Model, parse_size
+from vitreous.cli.output import results
+
+
+class Family(str, enum.Enum):
+    """Whose code is to read the result."""
+
+    google = "google"
+    timm = "timm"
+    huggingface = "huggingface"
+    torchvision = "torchvision"
+    native = "native"
+
+
+def convert(
+    source: Model,
+    dest: Annotated[
+        Path, typer.Argument(help="What to write: a file, or for huggingface a folder.", show_default=False)
+    ],
+    to: Annotated[Family, typer.Option("--to", help="Whose code is to read it.", show_default=False)],
+    image_size: ImageSize = None,
+    num_classes: Annotated[
+        int | None,
+        typer.Option("--num-classes", min=0, help="0 for the backbone without its head.", show_default=False),
+    ] = None,
+    allow_changes: Annotated[
+        bool, typer.Option("--allow-changes", help="Also where that code computes a little differently.")
+    ] = False,
+) -> None:
+    """Write a model in the names and layout of another library, with the same logits.
+
+    What that library does not keep is said on stderr; what it cannot express at all is refused with the reason.
+    """
+    from vitreous.classifier import load
+    from vitreous.weights.convert import convert as write
+
+    clf = load(source, image_size=parse_size(image_size), num_classes=num_classes)
+    write(clf, dest, to=to.value, allow_changes=allow_changes)
+    results.print(str(dest), soft_wrap=True, markup=False)
