@@ -1,16 +1,15 @@
 """Every command and every snippet of the README runs as it stands there."""
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
+import shlex
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.conftest import ROOT, tiny
 from vitreous.classifier import Classifier
 from vitreous.cli.demo import unpack
+from vitreous.cli.main import app
 from vitreous.preprocess import Preprocess
 
 BLOCKS = re.findall(r"```(bash|python)\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
@@ -30,13 +29,18 @@ def place(tmp_path_factory):
     return place
 
 
-def test_snippets_run_in_order(place):
+def test_snippets_run_in_order(place, monkeypatch):
+    monkeypatch.chdir(place)
     assert len(BLOCKS) >= 8
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     for language, code in BLOCKS:
-        program = ["bash", "-euo", "pipefail", "-c", code] if language == "bash" else [sys.executable, "-c", code]
-        done = subprocess.run(program, cwd=place, env=environment, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
+        if language == "python":
+            exec(compile(code, "README.md", "exec"), {})
+            continue
+        for line in code.replace("\\\n", " ").splitlines():
+            program, *words = shlex.split(line)
+            assert program == "vitreous"
+            done = CliRunner().invoke(app, words)
+            assert done.exit_code == 0, f"{line}\n{done.output}"
     assert (place / "sevens.csv").read_text().startswith("picture,rank,label,index,probability\n")
 
 

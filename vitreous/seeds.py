@@ -8,7 +8,7 @@ import torch
 
 
 def derive(seed: int, *path: int | str) -> int:
-    """A 63-bit seed for one place of a run, e.g. `derive(seed, "crop", position)`; a hash, so that places are unrelated."""
+    """A 63-bit seed for one place of a run, e.g. `derive(seed, "crop", 5)`: a hash, so that places are unrelated."""
     text = "/".join(str(part) for part in (seed, *path))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 

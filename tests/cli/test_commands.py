@@ -39,7 +39,8 @@ def vitreous(place, monkeypatch):
 
 
 def test_finetune_then_evaluate_then_predict(vitreous, place):
-    words = "--steps 12 --image-size 24x40 --set batch_size=8 --set base_lr=0.02 --set accum_steps=1 --workers 0".split()
+    settings = [word for pair in ("batch_size=8", "base_lr=0.02", "accum_steps=1") for word in ("--set", pair)]
+    words = ["--steps", 12, "--image-size", "24x40", *settings, "--workers", 0]
     done = vitreous("finetune", "model.safetensors", "data", "--out", "run", *words)
     assert done.exit_code == 0, done.stderr
     assert "accuracy" in done.stdout
@@ -69,7 +70,7 @@ def test_resume_goes_on(vitreous, place):
 
 
 def test_pretrain_by_name(vitreous, place):
-    words = "--steps 2 --image-size 32 --patch-size 16 --set batch_size=4 --workers 0 --json".split()
+    words = ["--steps", 2, "--image-size", 32, "--patch-size", 16, "--set", "batch_size=4", "--workers", 0, "--json"]
     done = vitreous("pretrain", "Ti/16", "data", "--out", "pretrained", *words)
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["evaluation"]["n"] == 3
@@ -144,7 +145,7 @@ def wrong(case, place):
         (place / "corrupt/b/001.png").write_bytes(whole[: len(whole) // 2])
         return ["finetune", model, "corrupt", *out, "--set", "batch_size=8", "--steps", "2"], "corrupt/b/001.png"
     if case == "wrong size":
-        return ["predict", model, "data/red/000.png", "--image-size", "30"], "30x30 is not a whole number of 8x8 patches"
+        return ["predict", model, "data/red/000.png", "--image-size", "30"], "30x30 is not a whole number of 8x8"
     if case == "truncated model":
         whole = (place / model).read_bytes()
         (place / "half.safetensors").write_bytes(whole[: len(whole) // 2])

@@ -5,7 +5,12 @@ from typing import Annotated
 
 import typer
 
-Model = Annotated[str, typer.Argument(help="A model file, or vitreous:NAME for a bundled one.", show_default=False)]
+Model = Annotated[
+    str,
+    typer.Argument(
+        help="A model file or folder, hf:owner/name, google:NAME, https://... or vitreous:NAME.", show_default=False
+    ),
+]
 Data = Annotated[
     Path, typer.Argument(help="A folder or zip with a folder of pictures for every class.", show_default=False)
 ]

@@ -41,8 +41,8 @@ def demo(
     rows.add_row("accuracy", f"[bold]{share(result.evaluation.top1)}[/] of {result.evaluation.n} held-out pictures")
     rows.add_row("report", str(run / "report.html"))
     rows.add_row("model", str(run / "model.safetensors"))
-    rows.add_row("next", f"vitreous predict {run / 'model.safetensors'} {pictures / 'val' / '7'}")
     results.print(rows)
+    results.print(f"\nnext: vitreous predict {run / 'model.safetensors'} {pictures / 'val' / '7'}", soft_wrap=True)
 
 
 def unpack(folder: Path) -> None:
@@ -62,14 +62,19 @@ def unpack(folder: Path) -> None:
 
 def train(pictures: Path, run: Path, workers: int | None = None) -> "TrainingResult":
     """The recipe `demo` on the sample, going on where an earlier run in the same folder stopped."""
+    import torch
+
     from vitreous.config import ViTConfig
     from vitreous.preprocess import Preprocess
     from vitreous.training import pretrain
     from vitreous.training.loop import STATE
 
-    config = ViTConfig(image_size=32, patch_size=8, hidden_size=128, num_layers=4, num_heads=4, mlp_dim=512)
+    config = ViTConfig(image_size=(32, 32), patch_size=(8, 8), hidden_size=128, num_layers=4, num_heads=4, mlp_dim=512)
     # Mean and deviation of the training pictures, which are all of a hand before a light wall.
-    preprocess = Preprocess(size=32, antialias=True, mean=(0.673, 0.644, 0.616), std=(0.146, 0.160, 0.185))
+    preprocess = Preprocess(size=(32, 32), antialias=True, mean=(0.673, 0.644, 0.616), std=(0.146, 0.160, 0.185))
+    # Matrices this small gain nothing from a second thread; a second process decodes meanwhile.
+    torch.set_num_threads(1)
+    workers = 1 if workers is None else workers
     resume = (run / STATE).exists()
     return pretrain(config, pictures, run, "demo", preprocess=preprocess, resume=resume, num_workers=workers)
 
@@ -102,7 +107,8 @@ def _write_page(result: "TrainingResult") -> None:
         notes=(
             "A small Vision Transformer, trained from random weights on photographs of ten hand signs. It is measured "
             "on people of whom it has seen no picture: all pictures of a person are on one side.",
-            "So few pictures are hard on a ViT, which has to learn even which patch lies beside which. A model that "
-            "has learned from many pictures before, and is only fine-tuned on these, does much better.",
+            "So few pictures are hard on a ViT, which has to learn even which patch lies beside which: that these few "
+            "do suffice is because they are all alike, one hand before a light wall. For pictures of the world, start "
+            "from a model that has learned from many, and fine-tune it.",
         ),
     )

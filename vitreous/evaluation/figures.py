@@ -32,11 +32,11 @@ def svg(figure: Figure) -> str:
     return text.getvalue()[text.getvalue().index("<svg") :]
 
 
-def curves(log: Sequence[dict[str, float]], batch_size: int | None = None) -> str:
-    """Training loss by step, faint as it was and firm as its running mean; validation accuracy beside it."""
+def curves(log: Sequence[dict[str, float]], final: float) -> str:
+    """Training loss by step, faint as it was and firm as its running mean; accuracy on the way to the `final` one."""
     with _style():
         figure = Figure(figsize=(7.2, 2.6), layout="constrained")
-        measured = [entry for entry in log if "val_top1" in entry]
+        measured = [(entry["step"] + 1, entry["val_top1"]) for entry in log if "val_top1" in entry]
         axes = figure.subplots(1, 3 if measured else 2, squeeze=False)[0]
         steps = np.array([entry["step"] + 1 for entry in log])
         loss = np.array([entry["loss"] for entry in log])
@@ -48,14 +48,8 @@ def curves(log: Sequence[dict[str, float]], batch_size: int | None = None) -> st
         axes[1].set(xlabel="step", ylabel="learning rate")
         axes[1].set_ylim(bottom=0)
         if measured:
-            axes[2].plot(
-                [entry["step"] + 1 for entry in measured],
-                [entry["val_top1"] for entry in measured],
-                color=INK,
-                marker="o",
-                markersize=3.5,
-                linewidth=1.4,
-            )
+            points = [*measured, (log[-1]["step"] + 1, final)]
+            axes[2].plot(*zip(*points, strict=True), color=INK, marker="o", markersize=3.5, linewidth=1.4)
             axes[2].set(xlabel="step", ylabel="held-out accuracy", ylim=(0, 1))
             axes[2].yaxis.set_major_formatter(PercentFormatter(1.0))
         return svg(figure)

@@ -59,7 +59,7 @@ def write_report(
         preprocess=clf.preprocess,
         provenance=clf.provenance,
         notes=notes,
-        curves=figures.curves(log) if log else None,
+        curves=figures.curves(log, evaluation.top1) if log else None,
         confusion=None if matrix is None else figures.confusion(matrix, labels),
         bars=figures.class_bars(evaluation.classes),
         bars_cut=sum(c.n > 0 for c in evaluation.classes) > figures.MOST_CLASSES_SHOWN,
