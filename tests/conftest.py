@@ -1,5 +1,6 @@
 """What every test shares: where the reference data lies, and a small model with no zeros in it."""
 
+import logging
 import os
 from pathlib import Path
 
@@ -56,3 +57,13 @@ def write_pictures(root: Path, classes: dict[str, int], size: tuple[int, int] = 
             noise = numbers.normal(0, 25, (*size, 3))
             Image.fromarray(np.clip(colour + noise, 0, 255).astype(np.uint8)).save(root / name / f"{i:03}.png")
     return root
+
+
+@pytest.fixture(autouse=True)
+def plain_logging():
+    """A command sets up its own logging; what it leaves must not reach the next test."""
+    logger = logging.getLogger("vitreous")
+    before = logger.handlers[:], logger.propagate, logger.level
+    yield
+    logger.handlers, logger.propagate = before[0], before[1]
+    logger.setLevel(before[2])

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 import vitreous
-from vitreous.cli import convert, demo, evaluate, finetune, info, models, predict, pretrain
+from vitreous.cli import check, convert, demo, evaluate, finetune, info, models, predict, pretrain
 from vitreous.cli.output import errors
 from vitreous.errors import VitreousError
 
@@ -32,7 +32,7 @@ class Commands(TyperGroup):
                 sys.stdout = None
                 raise typer.Exit(WRONG) from None
             interrupted = type(error).__name__ == "Interrupted"
-            errors.print("stopped:" if interrupted else "[bold red]error:[/]", _one_line(error), soft_wrap=True)
+            errors.print(*([] if interrupted else ["[bold red]error:[/]"]), _one_line(error), soft_wrap=True)
             raise typer.Exit(INTERRUPTED if interrupted else WRONG) from None
 
 
@@ -80,7 +80,7 @@ def options(
     logger.setLevel(logging.INFO)
 
 
-for module in (demo, info, predict, finetune, pretrain, evaluate, convert, models):
+for module in (demo, check, info, predict, finetune, pretrain, evaluate, convert, models):
     app.command()(getattr(module, module.__name__.rsplit(".", 1)[-1]))
 
 

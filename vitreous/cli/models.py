@@ -11,9 +11,7 @@ from vitreous.cli.output import errors, print_json, results, table
 def models(
     words: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="FILTER", help="Only those with all of: B/16, 384, augreg, ...", show_default=False
-        ),
+        typer.Argument(metavar="FILTER", help="Only those with all of: B/16, 384, augreg, ...", show_default=False),
     ] = None,
     json: Json = False,
 ) -> None:
