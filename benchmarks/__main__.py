@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks import harness
 
-NAMES = ("load",)
+NAMES = ("data", "load")
 
 
 def main() -> None:

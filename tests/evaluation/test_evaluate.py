@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from tests.conftest import tiny, write_pictures
 from vitreous.classifier import Classifier
 from vitreous.data import open_data
-from vitreous.errors import DataError, WeightsError
+from vitreous.errors import DataError, ImageError, WeightsError
 from vitreous.evaluation import evaluate
 from vitreous.evaluation.figures import running_mean
 from vitreous.evaluation.report import EXAMPLES, write_report
@@ -84,3 +84,27 @@ def test_report_is_one_whole_page(clf, data, tmp_path):
 
 def test_running_mean():
     assert running_mean(np.array([1.0, 2.0, 3.0, 4.0]), 2).tolist() == [1.0, 1.5, 2.5, 3.5]
+
+
+def test_every_picture_counts_once_in_a_last_batch_of_one(clf, tmp_path):
+    data = open_data(write_pictures(tmp_path / "many", {"a": 200, "b": 313}, size=(8, 8)))
+    found = evaluate(clf, data, progress=False, num_workers=0, batch_size=512)
+    assert (found.n, len(found.guesses), sum(c.n for c in found.classes)) == (513, 513, 513)
+    smaller = evaluate(clf, data, progress=False, num_workers=0, batch_size=100)
+    assert found.top1 == smaller.top1
+    assert found.loss == pytest.approx(smaller.loss, abs=1e-5)
+
+
+def test_broken_pictures_stop_or_are_counted_out(clf, data):
+    (data.root / "c" / "002.png").write_bytes(b"")
+    with pytest.raises(ImageError, match=r"c/002\.png: empty"):
+        evaluate(clf, data, progress=False, num_workers=0)
+    found = evaluate(clf, data, progress=False, num_workers=0, batch_size=4, on_broken="skip")
+    assert (found.n, found.skipped, found.classes[2].n) == (12, ("c/002.png",), 5)
+    assert "c/002.png" not in found.names
+    assert found.to_dict()["skipped"] == ["c/002.png"]
+    assert found.confusion.sum() == 12
+    for picture in data.root.rglob("*.png"):
+        picture.write_bytes(b"")
+    with pytest.raises(DataError, match="none of the 13 pictures"):
+        evaluate(clf, data, progress=False, num_workers=0, on_broken="skip")

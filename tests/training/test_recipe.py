@@ -67,3 +67,21 @@ def test_a_file_that_is_not_toml(tmp_path):
     (tmp_path / "kind.toml").write_text('base_lr = "fast"')
     with pytest.raises(ConfigError, match=r"kind\.toml"):
         Recipe.load(tmp_path / "kind.toml")
+
+
+def test_levels_of_augreg_bring_their_mixup():
+    assert [Recipe(augment=level).mixup for level in ("none", "rand", "light1", "light2", "medium2", "strong2")] == [
+        *(0.0, 0.0, 0.0),
+        *(0.2, 0.5, 0.8),
+    ]
+    assert Recipe(augment="strong2", mixup_alpha=0.0).mixup == 0.0
+    assert Recipe(mixup_alpha=0.3).mixup == 0.3
+    for wrong, says in (
+        ({"augment": "heavy"}, "light1"),
+        ({"erasing": 2.0}, "erasing"),
+        ({"mixup_alpha": -1}, "mixup"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            Recipe(**wrong)
+    with pytest.raises(ConfigError, match="augment_magnitude must be 0 to 30, got 31"):
+        Recipe(augment_magnitude=31)

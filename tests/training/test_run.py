@@ -1,6 +1,7 @@
 """Whole runs on a data set that a tiny model learns in seconds."""
 
 import json
+import logging
 import os
 import signal
 import threading
@@ -12,7 +13,7 @@ from safetensors.torch import load_file
 from tests.conftest import TINY, tiny, write_pictures
 from vitreous.classifier import Classifier, load
 from vitreous.config import ViTConfig
-from vitreous.errors import DataError, VitreousError
+from vitreous.errors import DataError, ImageError, VitreousError
 from vitreous.evaluation import evaluate
 from vitreous.preprocess import Preprocess
 from vitreous.training import Recipe, finetune, pretrain
@@ -159,3 +160,95 @@ def test_keeping_the_head_needs_the_same_classes(clf, data, tmp_path):
     assert second.log[0]["loss"] != pytest.approx(1.0986, abs=1e-4)
     with pytest.raises(DataError, match="new_head=false"):
         finetune(clf, data, tmp_path / "third", **QUICK, new_head=False)
+
+
+@pytest.mark.parametrize(
+    "mixing", [{"augment": "medium2"}, {"cutmix_alpha": 1.0, "mixup_alpha": 0.3, "label_smoothing": 0.1}]
+)
+def test_mixed_batches_are_the_same_in_parts_and_with_workers(clf, data, tmp_path, mixing):
+    settings = {**QUICK, **mixing, "steps": 3, "accum_steps": 1}
+    whole = finetune(clf, data, tmp_path / "whole", **settings)
+    parts = finetune(clf, data, tmp_path / "parts", **{**settings, "accum_steps": 4})
+    workers = finetune(clf, data, tmp_path / "workers", **{**settings, "num_workers": 2})
+    plain = finetune(clf, data, tmp_path / "plain", **{**QUICK, "steps": 3, "accum_steps": 1})
+    assert [entry["loss"] for entry in whole.log] == [entry["loss"] for entry in workers.log]
+    for a, b in zip(whole.log, parts.log, strict=True):
+        assert a["loss"] == pytest.approx(b["loss"], abs=1e-5)
+    assert whole.log[0]["loss"] == pytest.approx(1.0986, abs=1e-4)  # ln 3, whatever the targets
+    assert whole.log[2]["loss"] != pytest.approx(plain.log[2]["loss"], abs=1e-3)
+    for a, b in zip(whole.classifier.model.parameters(), parts.classifier.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
+
+
+@pytest.fixture
+def damaged(tmp_path):
+    folder = write_pictures(tmp_path / "damaged", {"a": 6, "b": 6, "c": 4})
+    (folder / "a" / "002.png").write_bytes((folder / "a" / "002.png").read_bytes()[:500])
+    (folder / "c" / "001.png").write_text("not a picture")
+    return folder
+
+
+def test_a_broken_picture_stops_training_with_its_name(clf, damaged, tmp_path):
+    with pytest.raises(ImageError, match=r"(a/002|c/001)\.png"):
+        finetune(clf, damaged, tmp_path / "out", **QUICK)
+
+
+def test_broken_pictures_are_skipped_counted_and_listed(clf, damaged, tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("vitreous"), "propagate", True)
+    settings = {
+        **QUICK,
+        "steps": 4,
+        "accum_steps": 1,
+        "on_broken": "skip",
+        "val_fraction": 0.0,
+    }
+    result = finetune(clf, damaged, tmp_path / "out", **settings)
+    assert result.skipped == ("a/002.png", "c/001.png")
+    assert result.samples == 4 * 8 - 2 * 2  # two epochs
+    assert result.classifier.provenance["samples"] == 28
+    assert result.classifier.provenance["skipped"] == ["a/002.png", "c/001.png"]
+    assert sorted(name for entry in result.log for name in entry.get("skipped", [])) == sorted(result.skipped * 2)
+    assert [record.message.count("skipped") for record in caplog.records if "skipped" in record.message] == [1, 1]
+    # The loss is the mean over those present, in one batch or in parts, some of which may have none.
+    parts = finetune(clf, damaged, tmp_path / "parts", **{**settings, "accum_steps": 8})
+    for a, b in zip(result.log, parts.log, strict=True):
+        assert a["loss"] == pytest.approx(b["loss"], abs=1e-5)
+    for a, b in zip(result.classifier.model.parameters(), parts.classifier.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
+
+
+def test_a_resumed_run_still_lists_what_was_skipped_before(clf, damaged, tmp_path, monkeypatch):
+    settings = {**QUICK, "accum_steps": 1, "checkpoint_every": 2, "on_broken": "skip", "val_fraction": 0.0}
+    learning_rate = Loop._learning_rate
+
+    def power_cut(self, step):
+        if step == 4:
+            raise OSError("power cut")
+        return learning_rate(self, step)
+
+    monkeypatch.setattr(Loop, "_learning_rate", power_cut)
+    with pytest.raises(OSError, match="power cut"):
+        finetune(clf, damaged, tmp_path / "out", **settings)
+    monkeypatch.undo()
+    result = finetune(clf, damaged, tmp_path / "out", **settings, resume=True)
+    assert (result.samples, result.skipped) == (6 * 8 - 3 * 2, ("a/002.png", "c/001.png"))
+
+
+def test_broken_pictures_held_out_are_listed_and_not_measured(clf, tmp_path):
+    write_pictures(tmp_path / "train", {"a": 4, "b": 4})
+    write_pictures(tmp_path / "val", {"a": 3, "b": 2})
+    (tmp_path / "val" / "a" / "001.png").write_bytes(b"")
+    with pytest.raises(ImageError, match=r"val/a/001\.png"):
+        finetune(clf, tmp_path, tmp_path / "stopped", **QUICK)
+    result = finetune(clf, tmp_path, tmp_path / "out", **QUICK, accum_steps=1, on_broken="skip")
+    assert (result.evaluation.n, result.evaluation.skipped) == (4, ("val/a/001.png",))
+    assert [c.n for c in result.evaluation.classes] == [2, 2]
+    assert json.loads((tmp_path / "out" / "metrics.json").read_text())["skipped"] == ["val/a/001.png"]
+    assert (result.skipped, result.samples) == ((), 48)
+
+
+def test_a_data_set_with_training_pictures_alone_holds_some_out_and_knows_them_again(clf, tmp_path):
+    write_pictures(tmp_path / "data" / "train", {"a": 12, "b": 10})
+    result = finetune(clf, tmp_path / "data", tmp_path / "out", **QUICK)
+    again = evaluate(load(tmp_path / "out" / "model.safetensors"), tmp_path / "data", progress=False, num_workers=0)
+    assert list(again.names) == list(result.evaluation.names)

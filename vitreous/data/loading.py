@@ -3,53 +3,95 @@
 import os
 import signal
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
-from typing import Any
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from vitreous.data.augment import Augmentation
-from vitreous.data.source import Split
+from vitreous.data.mixing import Labelled, Mixing
+from vitreous.data.split import Split
 from vitreous.errors import ImageError, VitreousError
-from vitreous.images import read_image
+from vitreous.images import open_rgb
 from vitreous.preprocess import Preprocess
 from vitreous.seeds import derive, seeded
 
-Item = tuple[Tensor, int] | VitreousError  # an error travels as a value: workers would wrap it beyond reading
-Batch = tuple[Tensor, Tensor]  # (B, C, H, W) float32 and (B,) int64
+
+@dataclass(frozen=True)
+class Broken:
+    """A picture that cannot be read, and why. It travels as a value: workers would wrap an error beyond reading."""
+
+    index: int
+    error: VitreousError
 
 
-class TrainingPictures(Dataset[Item]):
+Item = Labelled | tuple[Tensor, Tensor] | Broken  # (C, h, w) float32, and a class or (K,) how much of each class
+Batch = tuple[Tensor, Tensor]  # (B, C, h, w) float32, and (B,) int64 or (B, K) float32
+
+
+class Pictures(Protocol):
+    """What `batches` draws from."""
+
+    preprocess: Preprocess
+
+    def __getitem__(self, position: int) -> Item: ...
+
+
+class TrainingPictures:
     """The endless stream of augmented pictures, addressed by position.
 
     Position p belongs to epoch p // n, and within it to place p % n of that epoch's order,
     which is a permutation drawn from (seed, epoch). Crop, flip and the rest are drawn from
-    (seed, p). So any part of the stream can be had from anywhere, by any number of workers.
+    (seed, p), the strength of mixing from (seed, step). So any part of the stream can be had
+    from anywhere, by any number of workers.
+
+    A picture that cannot be read leaves a gap: nothing takes its place, and the picture that it
+    would have been mixed into stays unmixed.
     """
 
-    def __init__(self, split: Split, augmentation: Augmentation, preprocess: Preprocess, seed: int) -> None:
-        self.split, self.augmentation, self.preprocess, self.seed = split, augmentation, preprocess, seed
+    def __init__(self, split: Split, augmentation: Augmentation, seed: int, mixing: Mixing | None = None) -> None:
+        self.split, self.augmentation, self.seed, self.mixing = split, augmentation, seed, mixing
+        self.preprocess = augmentation.preprocess
 
     def __getitem__(self, position: int) -> Item:
+        return self.__getitems__([position])[0]
+
+    def __getitems__(self, positions: Sequence[int]) -> list[Item]:
+        """Several at once, as the loader asks: a picture that is mixed into another is then decoded once."""
+        if self.mixing is None:
+            return [self.single(position) for position in positions]
+        wanted = {place for position in positions for place in (position, self.mixing.partner(position))}
+        single = {position: self.single(position) for position in sorted(wanted)}
+        items: list[Item] = []
+        for position in positions:
+            own, other = single[position], single[self.mixing.partner(position)]
+            if not isinstance(own, Broken):
+                items.append(self.mixing(position, own, None if isinstance(other, Broken) else other))
+            else:
+                items.append(own)
+        return items
+
+    def single(self, position: int) -> Labelled | Broken:
+        """One picture before it is mixed with another."""
         epoch, place = divmod(position, len(self.split))
         index = int(_order(len(self.split), self.seed, epoch)[place])
         try:
-            image = read_image(self.split.open(index), at_least=self.augmentation.needed())  # (3, H, W)
+            picture = open_rgb(self.split.open(index), at_least=self.augmentation.needed())
         except VitreousError as error:
-            return _located(error, self.split, index)
+            return Broken(index, _located(error, self.split, index))
         with seeded(derive(self.seed, "augment", position)):
-            image = self.augmentation(image)  # (3, h, w)
-        return self.preprocess.normalise(image), int(self.split.labels[index])
+            return self.augmentation(picture), int(self.split.labels[index])
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=2)
 def _order(n: int, seed: int, epoch: int) -> Tensor:
     return torch.randperm(n, generator=torch.Generator().manual_seed(derive(seed, "order", epoch)))
 
 
-class EvaluationPictures(Dataset[Item]):
+class EvaluationPictures:
     """Every picture of a split once, in order, prepared as for prediction."""
 
     def __init__(self, split: Split, preprocess: Preprocess) -> None:
@@ -62,7 +104,7 @@ class EvaluationPictures(Dataset[Item]):
         try:
             return self.preprocess.load(self.split.open(index)), int(self.split.labels[index])
         except VitreousError as error:
-            return _located(error, self.split, index)
+            return Broken(index, _located(error, self.split, index))
 
 
 def _located(error: VitreousError, split: Split, index: int) -> VitreousError:
@@ -71,38 +113,55 @@ def _located(error: VitreousError, split: Split, index: int) -> VitreousError:
 
 
 def batches(
-    dataset: Dataset[Item], positions: Sequence[int], batch_size: int, num_workers: int | None = None
+    pictures: Pictures,
+    positions: Sequence[int],
+    batch_size: int,
+    num_workers: int | None = None,
+    skipped: list[Broken] | None = None,
 ) -> Iterator[Batch]:
-    """Batches over the given positions of a data set, in order; the last may be smaller.
+    """Batches over the given positions, in order; the last may be smaller.
+
+    Args:
+        pictures: addressed by position.
+        positions: which of them.
+        batch_size: positions of a batch.
+        num_workers: processes that decode; None for `default_workers`.
+        skipped: None to stop at the first picture that cannot be read. A list to leave such
+            pictures out of their batch, which gets smaller, down to none at all, and to put them
+            into the list when that batch is handed out.
 
     Raises:
         VitreousError: the first picture that could not be read, by name.
     """
     workers = default_workers() if num_workers is None else num_workers
     loader: DataLoader[Any] = DataLoader(
-        dataset,
+        pictures,  # type: ignore[arg-type]
         batch_size=batch_size,
         sampler=positions,
         num_workers=workers,
-        collate_fn=_collate,
+        collate_fn=partial(_collate, (len(pictures.preprocess.mean), *pictures.preprocess.size)),
         generator=torch.Generator(),  # for what the loader draws for itself, so that it leaves torch's own alone
         prefetch_factor=4 if workers else None,
-        worker_init_fn=_leave_signals_to_parent,
+        worker_init_fn=leave_signals_to_parent,
     )
-    for batch in loader:
-        if isinstance(batch, VitreousError):
-            raise batch
-        yield batch
+    for images, targets, broken in loader:
+        if broken and skipped is None:
+            raise broken[0].error
+        if skipped is not None:
+            skipped += broken
+        yield images, targets
 
 
-def _collate(items: list[Item]) -> Batch | VitreousError:
-    for item in items:
-        if isinstance(item, VitreousError):
-            return item
-    return torch.stack([item[0] for item in items]), torch.tensor([item[1] for item in items])  # type: ignore[index]
+def _collate(shape: tuple[int, ...], items: list[Item]) -> tuple[Tensor, Tensor, list[Broken]]:
+    broken = [item for item in items if isinstance(item, Broken)]
+    whole = [item for item in items if not isinstance(item, Broken)]
+    images = torch.stack([item[0] for item in whole]) if whole else torch.empty(0, *shape)
+    if whole and isinstance(whole[0][1], Tensor):
+        return images, torch.stack([item[1] for item in whole]), broken  # type: ignore[misc]
+    return images, torch.tensor([item[1] for item in whole], dtype=torch.int64), broken
 
 
-def _leave_signals_to_parent(worker: int) -> None:
+def leave_signals_to_parent(worker: int) -> None:
     """Ctrl-C reaches every process of a terminal: the parent decides when to stop, and ends the workers itself."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

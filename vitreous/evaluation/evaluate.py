@@ -1,6 +1,8 @@
 """Accuracy, loss, confusion and per-class figures; every picture counted once."""
 
+import logging
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,11 +12,12 @@ import torch
 import torch.nn.functional as F
 
 from vitreous.classifier import Classifier
-from vitreous.data.loading import EvaluationPictures, batches
+from vitreous.data.loading import Broken, EvaluationPictures, batches
 from vitreous.data.source import DataSet, Split, open_data
 from vitreous.errors import DataError
 from vitreous.progress import progress as progress_bar
 
+logger = logging.getLogger("vitreous")
 MOST_CLASSES_OF_A_CONFUSION = 2000
 
 
@@ -42,11 +45,11 @@ class Evaluation:
         top1, top5: share of pictures whose class is the first, or among the first five.
         classes: one result a class, in the model's order.
         confusion: (K, K) counts, true class by predicted class; None for more than 2,000 classes.
-        names: (n) the pictures.
-        labels: (n,) their true classes.
+        split: (n) the pictures measured.
         guesses: (n, k) the k <= 5 most probable classes, best first.
         probabilities: (n, k) of the guesses.
         data: which data and split.
+        skipped: names of those that could not be read; they are not among the n.
     """
 
     n: int
@@ -55,11 +58,21 @@ class Evaluation:
     top5: float
     classes: tuple[ClassResult, ...]
     confusion: np.ndarray | None
-    names: tuple[str, ...]
-    labels: np.ndarray
+    split: Split
     guesses: np.ndarray
     probabilities: np.ndarray
     data: str
+    skipped: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> Sequence[str]:
+        """(n) of the pictures."""
+        return self.split.names
+
+    @property
+    def labels(self) -> np.ndarray:
+        """(n,) the true classes."""
+        return self.split.labels
 
     def interval(self) -> tuple[float, float]:
         """95 % confidence interval of `top1` (Wilson 1927), for pictures drawn independently."""
@@ -76,6 +89,7 @@ class Evaluation:
             "top1_interval": self.interval(),
             "top5": self.top5,
             "loss": self.loss,
+            "skipped": list(self.skipped),
             "classes": [
                 {"label": c.label, "n": c.n, "correct": c.correct, "accuracy": c.accuracy} for c in self.classes
             ],
@@ -91,6 +105,7 @@ def evaluate(
     batch_size: int = 32,
     num_workers: int | None = None,
     progress: bool = True,
+    on_broken: str = "stop",
 ) -> Evaluation:
     """Measure a classifier on a data set whose folders are named as the model's classes.
 
@@ -101,6 +116,8 @@ def evaluate(
             of a flat folder that the model was trained on, the pictures held out then.
         batch_size: pictures computed at once; the result does not depend on it beyond rounding.
         num_workers: processes that decode.
+        on_broken: `"stop"` at a picture that cannot be read, or `"skip"` it: it is then not among the n
+            pictures, but listed.
 
     Raises:
         DataError: a class that the model does not know, or a split that the data has not.
@@ -109,7 +126,9 @@ def evaluate(
     """
     dataset = data if isinstance(data, DataSet) else open_data(data)
     chosen, name = measured_split(clf, dataset, split)
-    return evaluate_split(clf, chosen, name, batch_size=batch_size, num_workers=num_workers, progress=progress)
+    return evaluate_split(
+        clf, chosen, name, batch_size=batch_size, num_workers=num_workers, progress=progress, on_broken=on_broken
+    )
 
 
 def measured_split(clf: Classifier, dataset: DataSet, split: str | None = None) -> tuple[Split, str]:
@@ -133,6 +152,7 @@ def evaluate_split(
     batch_size: int = 32,
     num_workers: int | None = None,
     progress: bool = True,
+    on_broken: str = "stop",
 ) -> Evaluation:
     """`evaluate` on pictures whose classes are numbered as the model's."""
     clf.check_head()
@@ -141,8 +161,12 @@ def evaluate_split(
     dtype, training = clf.model.position_embedding.dtype, clf.model.training
     clf.model.eval()
     pictures = EvaluationPictures(split, clf.preprocess)
+    broken: list[Broken] = []
+    skipped = broken if on_broken == "skip" else None
     with torch.inference_mode(), progress_bar("evaluating", len(split), show=progress) as advance:
-        for images, labels in batches(pictures, range(len(split)), batch_size, num_workers):
+        for images, labels in batches(pictures, range(len(split)), batch_size, num_workers, skipped):
+            if not len(images):
+                continue  # none of them can be read
             logits = clf.model(images.to(clf.device, dtype)).float().cpu()  # (B, K)
             loss += F.cross_entropy(logits, labels, reduction="sum").item()
             top = logits.softmax(dim=-1).topk(min(5, classes), dim=-1)  # (B, k)
@@ -150,6 +174,13 @@ def evaluate_split(
             probabilities.append(top.values)
             advance(len(labels))
     clf.model.train(training)
+    for gap in broken:
+        logger.warning("skipped %s", gap.error)
+    whole = np.delete(np.arange(len(split)), [b.index for b in broken])
+    if not len(whole):
+        raise DataError(f"none of the {len(split)} pictures of {split.root} ({name}) can be read")
+    skipped_names = tuple(split.names[b.index] for b in broken)
+    split = split.select(whole)
     ranked = torch.cat(guesses).numpy()  # (n, k)
     hits = ranked == split.labels[:, None]  # (n, k)
     counts = np.bincount(split.labels, minlength=classes).tolist()
@@ -161,11 +192,11 @@ def evaluate_split(
         top5=float(hits.any(axis=1).mean()),
         classes=tuple(ClassResult(clf.label(i), counts[i], correct[i]) for i in range(classes)),
         confusion=_confusion(ranked[:, 0], split.labels, classes),
-        names=split.names,
-        labels=split.labels,
+        split=split,
         guesses=ranked,
         probabilities=torch.cat(probabilities).numpy(),
         data=f"{split.root.name} ({name})",
+        skipped=skipped_names,
     )
 
 
@@ -180,7 +211,7 @@ def _confusion(predicted: np.ndarray, true: np.ndarray, classes: int) -> np.ndar
 def _choose(clf: Classifier, dataset: DataSet, split: str | None) -> tuple[Split, str]:
     trained_on = clf.provenance.get("data") or {}
     held_out = trained_on.get("held_out")
-    whole = dataset.splits.get("all")
+    whole = dataset.unsplit()
     if whole is not None and held_out and whole.fingerprint() == trained_on["fingerprint"] and split != "all":
         train, val = whole.hold_out(held_out["fraction"], held_out["seed"])
         return (train, "trained on") if split == "train" else (val, "held out in training")

@@ -1,6 +1,7 @@
 """The training loop: a pure function of (model, recipe, data, step)."""
 
 import json
+import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -14,7 +15,8 @@ import torch
 import torch.nn.functional as F
 
 from vitreous.data.augment import Augmentation
-from vitreous.data.loading import TrainingPictures, batches
+from vitreous.data.loading import Broken, TrainingPictures, batches
+from vitreous.data.mixing import Mixing
 from vitreous.data.source import Split
 from vitreous.errors import VitreousError
 from vitreous.model import VisionTransformer
@@ -26,6 +28,7 @@ from vitreous.training.recipe import Recipe
 from vitreous.training.schedule import learning_rate
 from vitreous.training.state import load_state, save_state
 
+logger = logging.getLogger("vitreous")
 STATE, LOG = "state.safetensors", "log.jsonl"
 Evaluate = Callable[[], dict[str, float]]
 
@@ -57,7 +60,9 @@ class Loop:
     evaluate: Evaluate
     num_workers: int | None = None
     show_progress: bool = True
-    log: list[dict[str, float]] = field(default_factory=list)
+    log: list[dict[str, Any]] = field(default_factory=list)
+    skipped: list[Broken] = field(default_factory=list)
+    _known_broken: set[int] = field(default_factory=set)
 
     def run(self, resume: bool = False) -> None:
         """Train to the last step, or until interrupted.
@@ -85,20 +90,27 @@ class Loop:
                 rate = self._learning_rate(step)
                 for group in optimizer.param_groups:
                     group["lr"] = rate
-                loss = 0.0
+                loss, used, skipped = 0.0, 0, len(self.skipped)
                 self.model.train()
                 for part in range(recipe.accum_steps):
-                    images, labels = (tensor.to(fabric.device) for tensor in next(stream))
+                    images, targets = (tensor.to(fabric.device) for tensor in next(stream))
+                    if not len(images):
+                        continue  # none of this part can be read
                     torch.manual_seed(derive(recipe.seed, "dropout", step, part))
                     logits = model(images)  # (B / accum, K)
-                    part_loss = F.cross_entropy(logits, labels, label_smoothing=recipe.label_smoothing)
-                    fabric.backward(part_loss / recipe.accum_steps)
-                    loss += part_loss.item() / recipe.accum_steps
+                    smoothing = recipe.label_smoothing
+                    part_loss = F.cross_entropy(logits, targets, reduction="sum", label_smoothing=smoothing)
+                    fabric.backward(part_loss / recipe.batch_size)
+                    loss += part_loss.item() / recipe.batch_size
+                    used += len(images)
+                loss *= self._mean_over(used, step)
                 norm = clip_global_norm(self.model.parameters(), recipe.grad_clip).item()
                 self._check_finite(step, loss, norm, rate)
                 fabric_optimizer.step()
                 fabric_optimizer.zero_grad()
-                entry = {"step": step, "loss": loss, "lr": rate, "grad_norm": norm}
+                entry: dict[str, Any] = {"step": step, "loss": loss, "lr": rate, "grad_norm": norm}
+                if gaps := self.skipped[skipped:]:
+                    entry["skipped"] = self._report(gaps)
                 done = step + 1
                 if recipe.eval_every and done % recipe.eval_every == 0 and done < recipe.steps:
                     entry |= self.evaluate()
@@ -114,10 +126,42 @@ class Loop:
 
     def _stream(self, first: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         recipe = self.recipe
-        augmentation = Augmentation(self.preprocess, recipe.crop_area, recipe.flip, recipe.augment)
-        pictures = TrainingPictures(self.split, augmentation, self.preprocess, recipe.seed)
+        augmentation = Augmentation(
+            self.preprocess,
+            recipe.crop_area,
+            recipe.flip,
+            recipe.augment,
+            recipe.augment_layers,
+            recipe.augment_magnitude,
+            recipe.erasing,
+        )
+        mixing = None
+        if recipe.mixup or recipe.cutmix_alpha:
+            classes = len(self.split.classes)
+            mixing = Mixing(recipe.batch_size, classes, recipe.mixup, recipe.cutmix_alpha, recipe.seed)
+        pictures = TrainingPictures(self.split, augmentation, recipe.seed, mixing)
         positions = range(first * recipe.batch_size, recipe.steps * recipe.batch_size)
-        return batches(pictures, positions, recipe.batch_size // recipe.accum_steps, self.num_workers)
+        skipped = self.skipped if recipe.on_broken == "skip" else None
+        return batches(pictures, positions, recipe.batch_size // recipe.accum_steps, self.num_workers, skipped)
+
+    def _mean_over(self, used: int, step: int) -> float:
+        """Make a sum over `used` pictures, divided by the batch size, their mean; the factor that does it."""
+        if not used:
+            raise VitreousError(f"none of the {self.recipe.batch_size} pictures of step {step} can be read")
+        factor = self.recipe.batch_size / used
+        if factor != 1:
+            for parameter in self.model.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.mul_(factor)
+        return factor
+
+    def _report(self, gaps: list[Broken]) -> list[str]:
+        """The names of skipped pictures; why goes to the log of the program, once a picture."""
+        for broken in gaps:
+            if broken.index not in self._known_broken:
+                self._known_broken.add(broken.index)
+                logger.warning("skipped %s", broken.error)
+        return [self.split.names[broken.index] for broken in gaps]
 
     def _learning_rate(self, step: int) -> float:
         r = self.recipe

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vitreous.config import Size, as_size
-from vitreous.data.augment import AUGMENTS
+from vitreous.data.augment import AUGMENTS, AUGREG, MAX_MAGNITUDE
 from vitreous.errors import ConfigError, did_you_mean
 
 if sys.version_info >= (3, 11):
@@ -39,7 +39,16 @@ class Recipe:
         image_size: pixels (H, W) to train at; None for the model's own.
         crop_area: least and greatest share of the area of the random crop; None for the whole picture.
         flip: mirror half of the pictures.
-        augment: `"none"`, `"trivial"` or `"rand"`.
+        augment: `"none"`, `"trivial"`, `"rand"`, or a level of AugReg, from `"light1"` to `"strong2"`,
+            which is RandAugment and Mixup at the level's strengths (Steiner et al. 2022).
+        augment_layers, augment_magnitude: of `"rand"`: operations a picture, and their strength, 0 to 30.
+        erasing: probability that a rectangle of a picture becomes noise.
+        mixup_alpha: blend each picture with the one before it in the batch, the share drawn from
+            Beta(alpha, alpha); 0 for none, None for what the level of `augment` says.
+        cutmix_alpha: likewise for a rectangle of the other picture, instead of a blend; with both,
+            each batch has one of them.
+        on_broken: `"stop"` at a picture that cannot be read, or `"skip"` it: the batch is then
+            smaller by one, and the picture is listed in the results.
         dropout_rate, attention_dropout_rate, stochastic_depth_rate: None for the model's own.
         new_head: put a zero head in place, even where the classes are the same.
         val_fraction: held out of the data where it has no val or test split.
@@ -69,6 +78,12 @@ class Recipe:
     crop_area: tuple[float, float] | None = (0.05, 1.0)
     flip: bool = True
     augment: str = "none"
+    augment_layers: int = 2
+    augment_magnitude: int = 15
+    erasing: float = 0.0
+    mixup_alpha: float | None = None
+    cutmix_alpha: float = 0.0
+    on_broken: str = "stop"
     dropout_rate: float | None = None
     attention_dropout_rate: float | None = None
     stochastic_depth_rate: float | None = None
@@ -90,6 +105,15 @@ class Recipe:
             self._check(name, isinstance(getattr(self, name), int) and getattr(self, name) >= 0, "a whole number >= 0")
         for name in ("base_lr", "linear_end", "weight_decay", "grad_clip"):
             self._check(name, getattr(self, name) >= 0, ">= 0")
+        self._check("augment_layers", self.augment_layers in range(17), "a whole number from 0 to 16")
+        self._check(
+            "augment_magnitude",
+            self.augment_magnitude in range(MAX_MAGNITUDE + 1),
+            f"0 to {MAX_MAGNITUDE}",
+        )
+        self._check("erasing", 0 <= self.erasing <= 1, "in [0, 1]")
+        self._check("mixup_alpha", self.mixup_alpha is None or self.mixup_alpha >= 0, ">= 0")
+        self._check("cutmix_alpha", self.cutmix_alpha >= 0, ">= 0")
         for name in ("momentum", "label_smoothing", "val_fraction"):
             self._check(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
         for name in ("dropout_rate", "attention_dropout_rate", "stochastic_depth_rate"):
@@ -111,6 +135,13 @@ class Recipe:
     def _check(self, name: str, holds: bool, wanted: str) -> None:
         if not holds:
             raise ConfigError(f"recipe: {name} must be {wanted}, got {getattr(self, name)!r}")
+
+    @property
+    def mixup(self) -> float:
+        """The alpha of Mixup: the recipe's own, or else that of its level of augmentation."""
+        if self.mixup_alpha is not None:
+            return self.mixup_alpha
+        return AUGREG[self.augment][2] if self.augment in AUGREG else 0.0
 
     def replace(self, **changes: Any) -> "Recipe":
         """A copy with some values changed; a new number of steps scales the warm-up along, unless that is given too."""
@@ -169,6 +200,7 @@ _CHOICES = {
     "decay": ("cosine", "linear"),
     "momentum_dtype": ("float32", "bfloat16"),
     "augment": AUGMENTS,
+    "on_broken": ("stop", "skip"),
     "precision": ("float32", "bfloat16"),
 }
 

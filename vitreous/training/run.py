@@ -29,13 +29,18 @@ MODEL = "model.safetensors"
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """A finished run: the classifier, how good it is on the held-out pictures, and the folder with all of it."""
+    """A finished run: the classifier, how good it is on the held-out pictures, and the folder with all of it.
+
+    `samples` pictures were seen, counted anew each time; `skipped` names those that could not be read.
+    """
 
     classifier: Classifier
     evaluation: Evaluation | None
     held_out: Split | None
-    log: list[dict[str, float]]
+    log: list[dict[str, Any]]
     out: Path
+    samples: int
+    skipped: tuple[str, ...]
 
 
 def finetune(
@@ -154,7 +159,7 @@ def _run(
 ) -> TrainingResult:
     _prepare_folder(out, resume)
     write_text(out / "recipe.toml", recipe.to_toml())
-    held_out = {"fraction": recipe.val_fraction, "seed": recipe.seed} if "all" in dataset.splits and val else None
+    held_out = {"fraction": recipe.val_fraction, "seed": recipe.seed} if val and dataset.unsplit() else None
     data = {
         "name": dataset.root.resolve().name,
         "fingerprint": dataset.split("train" if "train" in dataset.splits else "all").fingerprint(),
@@ -166,25 +171,31 @@ def _run(
     def measure_midway() -> dict[str, float]:
         if val is None:
             return {}
-        result = evaluate_split(clf, val, num_workers=num_workers, progress=False)
+        result = evaluate_split(clf, val, num_workers=num_workers, progress=False, on_broken=recipe.on_broken)
         return {"val_loss": result.loss, "val_top1": result.top1}
 
     loop = Loop(clf.model, train, clf.preprocess, recipe, out, identity, measure_midway, num_workers, progress)
     loop.run(resume and (out / STATE).exists())
+    gaps = [name for entry in loop.log for name in entry.get("skipped", ())]
+    samples, skipped = recipe.steps * recipe.batch_size - len(gaps), sorted(set(gaps))
     clf.provenance = {
         **origin,
         "vitreous": vitreous.__version__,
         "torch": torch.__version__,
         "data": data,
         "recipe": recipe.to_dict(),
+        "samples": samples,
+        "skipped": skipped,
     }
     clf.save(out / MODEL)
     evaluation = None
     if val is not None:
-        evaluation = evaluate_split(clf, val, num_workers=num_workers, progress=progress)
-        write_text(out / "metrics.json", json.dumps(evaluation.to_dict(), indent=1))
+        evaluation = evaluate_split(clf, val, num_workers=num_workers, progress=progress, on_broken=recipe.on_broken)
+        metrics = {**evaluation.to_dict(), "training": {"samples": samples, "skipped": skipped}}
+        write_text(out / "metrics.json", json.dumps(metrics, indent=1))
+        val = evaluation.split  # without those that could not be read
         write_report(out / "report.html", evaluation, clf, val, log=loop.log)
-    return TrainingResult(clf, evaluation, val, loop.log, out)
+    return TrainingResult(clf, evaluation, val, loop.log, out, samples, tuple(skipped))
 
 
 def _prepare_folder(out: Path, resume: bool) -> None:
