@@ -53,9 +53,7 @@ KINDS: dict[str, Kind] = {
     ),
     "nested": Kind("warning", "folder within a class folder", "its pictures count for the outer one: is that meant?"),
     "left out": Kind("warning", "folder beside the splits, left out", "move it if it belongs to one"),
-    "hidden": Kind(
-        "warning", "hidden folder or file with pictures, left out", "rename it if they belong to the data"
-    ),
+    "hidden": Kind("warning", "hidden folder or file with pictures, left out", "rename it if they belong to the data"),
     "odd class": Kind("warning", "class whose name starts with _", "is it meant to be one?"),
     "unseen": Kind("warning", "picture left out, as its name does not say so", "give it its suffix"),
     "wrong suffix": Kind("warning", "picture of another format than its name says", "other programs may refuse it"),
