@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from vitreous import explain
     from vitreous.classifier import Classifier, Prediction, load
     from vitreous.config import VARIANTS, ResNetConfig, ViTConfig
     from vitreous.cost import Cost, cost
@@ -48,10 +49,14 @@ _HOME = {
     "convert": "weights.convert",
 }
 
-__all__ = [*_HOME, "__version__"]
+_PACKAGES = ("explain",)
+
+__all__ = [*_HOME, *_PACKAGES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return import_module(f"vitreous.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'vitreous' has no attribute {name!r}")
     value = getattr(import_module(f"vitreous.{_HOME[name]}"), name)

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 import vitreous
-from vitreous.cli import check, convert, demo, evaluate, finetune, info, models, predict, pretrain
+from vitreous.cli import check, convert, demo, evaluate, explain, finetune, info, models, predict, pretrain
 from vitreous.cli.output import errors
 from vitreous.errors import VitreousError
 
@@ -80,7 +80,7 @@ def options(
     logger.setLevel(logging.INFO)
 
 
-for module in (demo, check, info, predict, finetune, pretrain, evaluate, convert, models):
+for module in (demo, check, info, predict, explain, finetune, pretrain, evaluate, convert, models):
     app.command()(getattr(module, module.__name__.rsplit(".", 1)[-1]))
 
 

@@ -1,0 +1,60 @@
+"""Looking inside a Vision Transformer, and testing what one sees there against interventions."""
+
+from vitreous.explain.controls import centre, contrast, random
+from vitreous.explain.evaluate import MapEvaluation, evaluate_maps, pointing
+from vitreous.explain.explanation import Explanation, Kind, given
+from vitreous.explain.gradients import chefer, grad_attention, integrated_gradients
+from vitreous.explain.interventions import occlusion, rise
+from vitreous.explain.lens import Contributions, LogitLens, direct_contributions, logit_lens
+from vitreous.explain.measures import HeadReach, TokenNorms, head_reach, patch_filters, position_similarity, token_norms
+from vitreous.explain.memory import TooLarge
+from vitreous.explain.methods import METHODS, compare
+from vitreous.explain.question import Question, ask
+from vitreous.explain.randomisation import Randomisation, randomisation
+from vitreous.explain.reads import ReadoutAttention, attention, readout_attention, rollout
+from vitreous.explain.verdict import Thresholds, Verdict
+from vitreous.explain.verify import Budget, Check, Report, verify
+
+__all__ = [
+    "METHODS",
+    "Budget",
+    "Check",
+    "Contributions",
+    "Explanation",
+    "HeadReach",
+    "Kind",
+    "LogitLens",
+    "MapEvaluation",
+    "Question",
+    "Randomisation",
+    "ReadoutAttention",
+    "Report",
+    "Thresholds",
+    "TokenNorms",
+    "TooLarge",
+    "Verdict",
+    "ask",
+    "attention",
+    "centre",
+    "chefer",
+    "compare",
+    "contrast",
+    "direct_contributions",
+    "evaluate_maps",
+    "given",
+    "grad_attention",
+    "head_reach",
+    "integrated_gradients",
+    "logit_lens",
+    "occlusion",
+    "patch_filters",
+    "pointing",
+    "position_similarity",
+    "random",
+    "randomisation",
+    "readout_attention",
+    "rise",
+    "rollout",
+    "token_norms",
+    "verify",
+]
