@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types pytest format clean
+.PHONY: demo test lint types pytest docs format clean
 
 demo: $(VENV)/installed
 	$(BIN)/vitreous demo
@@ -21,6 +21,10 @@ types: $(VENV)/installed-for-tests
 
 pytest: $(VENV)/installed-for-tests
 	$(BIN)/python -m pytest -n 2
+
+# The pages that print their own numbers are made by `python -m scripts.make_pages`, those of the studies by each study.
+docs: $(VENV)/installed-for-tests
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 format: $(VENV)/installed-for-tests
 	$(BIN)/ruff check --fix

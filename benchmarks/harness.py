@@ -23,7 +23,10 @@ from typing import Any
 Sample = dict[str, dict[str, float]]  # stage -> {"seconds", "peak_bytes"}
 
 WIDTH = 80
-PACKAGES = ("vitreous", "torch", "timm", "transformers", "torchvision", "safetensors", "numpy")
+PACKAGES = (
+    *("vitreous", "torch", "timm", "transformers", "torchvision", "onnxruntime", "openvino"),
+    *("safetensors", "numpy"),
+)
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,17 @@ class Case:
     library: str
     function: str
     arguments: tuple[Any, ...] = ()
+
+
+class Timed(str):
+    """The name of a stage whose seconds are known, such as the median of several that were taken within it."""
+
+    seconds: float
+
+    def __new__(cls, name: str, seconds: float) -> "Timed":
+        made = super().__new__(cls, name)
+        made.seconds = seconds
+        return made
 
 
 @dataclass
@@ -81,7 +95,13 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         cases = [
-            {"task": case.task, "library": case.library, "samples": samples, "medians": self._medians(samples)}
+            {
+                "task": case.task,
+                "library": case.library,
+                "samples": samples,
+                "values": {title: [value(sample) for sample in samples] for title, (value, _) in self.columns.items()},
+                "medians": self._medians(samples),
+            }
             for case, samples in self.samples
         ]
         return {"name": self.name, "machine": self.machine, "settings": self.settings, "cases": cases}
@@ -125,7 +145,7 @@ def observe(stages: Iterator[str]) -> Sample:
     found: Sample = {}
     before, start = 0.0, time.perf_counter()
     for stage in stages:
-        seconds = time.perf_counter() - start
+        seconds = stage.seconds if isinstance(stage, Timed) else time.perf_counter() - start
         before = before or memory_now()
         found[stage] = {"seconds": seconds, "peak_bytes": max(memory_peak() - before, 0.0)}
         start = time.perf_counter()

@@ -142,25 +142,33 @@ def table(runs: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def with_table(page: str, runs: list[dict[str, Any]]) -> str:
+    """The page with its table renewed."""
+    head, begin, rest = page.partition("<!-- table -->\n")
+    _, end, tail = rest.partition("<!-- end of table -->")
+    return f"{head}{begin}\n{table(runs)}\n\n{end}{tail}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("json", type=Path, help="file for the numbers")
     parser.add_argument("--page", type=Path, help="Markdown page whose table to renew")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--count", type=int, default=96, help="pictures a seed")
+    parser.add_argument("--render", action="store_true", help="measure nothing: renew the page from the numbers")
     asked = parser.parse_args()
-    torch.set_num_threads(1)  # the model is too small to gain from more
-    runs = []
-    for seed in asked.seeds:
-        runs.append(measure(seed, asked.count, show_progress=True))
-        print(f"seed {seed}: accuracy {runs[-1]['accuracy']:.3f}", file=sys.stderr)
-    write_text(asked.json, json.dumps(runs, indent=1) + "\n")
+    if asked.render:
+        runs = json.loads(asked.json.read_text(encoding="utf-8"))
+    else:
+        torch.set_num_threads(1)  # the model is too small to gain from more
+        runs = []
+        for seed in asked.seeds:
+            runs.append(measure(seed, asked.count, show_progress=True))
+            print(f"seed {seed}: accuracy {runs[-1]['accuracy']:.3f}", file=sys.stderr)
+        write_text(asked.json, json.dumps(runs, indent=1) + "\n")
     print(table(runs))
     if asked.page:
-        text = asked.page.read_text(encoding="utf-8")
-        head, begin, rest = text.partition("<!-- table -->\n")
-        _, end, tail = rest.partition("<!-- end of table -->")
-        write_text(asked.page, f"{head}{begin}{table(runs)}\n{end}{tail}")
+        write_text(asked.page, with_table(asked.page.read_text(encoding="utf-8"), runs))
 
 
 if __name__ == "__main__":

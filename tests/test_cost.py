@@ -96,6 +96,7 @@ def configs(draw: st.DrawFn) -> ViTConfig:
     patch, heads = (draw(st.integers(1, 4)), draw(st.integers(1, 4))), draw(count)
     stride = resnet.stride if resnet else 1
     rows, columns = draw(count), draw(st.integers(2, 4))
+    classifier = draw(st.sampled_from(["token", "gap"]))
     return ViTConfig(
         image_size=(rows * patch[0] * stride, columns * patch[1] * stride),
         patch_size=patch,
@@ -105,7 +106,9 @@ def configs(draw: st.DrawFn) -> ViTConfig:
         num_heads=heads,
         mlp_dim=draw(st.integers(1, 40)),
         num_classes=draw(st.integers(0, 5)),
-        classifier=draw(st.sampled_from(["token", "gap"])),
+        classifier=classifier,
+        gap_class_token=classifier == "gap" and draw(st.booleans()),
+        norm_after_pooling=classifier == "gap" and draw(st.booleans()),
         representation_size=draw(st.none() | st.integers(1, 9)),
         resnet=resnet,
     )
@@ -186,7 +189,7 @@ def letters(config: ViTConfig) -> dict[str, int]:
         "D": config.hidden_size,
         "M": config.mlp_dim,
     }
-    symbols |= {"S": N + (config.classifier == "token"), "L": config.num_layers, "K": config.num_classes}
+    symbols |= {"S": N + (config.classifier == "token" or config.gap_class_token), "L": config.num_layers, "K": config.num_classes}
     symbols["R"] = config.representation_size or 0
     if config.resnet:
         symbols |= {"C_": config.resnet.out_channels, "w": config.resnet.width}
@@ -204,10 +207,30 @@ def test_twice_the_resolution_and_half_the_patch_cost_the_same_attention() -> No
         assert (counted.num_patches, counted.num_tokens, counted.attention_elements) == (patches, tokens, attention)
 
 
+@settings(max_examples=20, deadline=None)
+@given(config=configs())
+def test_attention_overtakes_the_rest_of_the_blocks_at_the_crossover(config: ViTConfig) -> None:
+    # One patch of one pixel a token, so that the image has whatever number of tokens is wanted.
+    crossover = cost(config).crossover_tokens
+    config = config.replace(resnet=None, patch_size=1, classifier="gap", gap_class_token=False)
+
+    def products(tokens: int) -> tuple[int, int]:
+        rows = {row.name: row.macs for row in cost(config.replace(image_size=(1, tokens))).rows}
+        rest = rows["query, key, value"] + rows["output projection"] + rows["MLP"]
+        return rows["scores q·kᵀ"] + rows["attention·v"], rest
+
+    attention, rest = products(crossover)
+    assert attention == rest
+    attention, rest = products(crossover + 1)
+    assert attention > rest
+
+
 MEMORY = {
     "token": {},
     "one block": {"num_layers": 1},
     "gap, pre-logits": {"classifier": "gap", "representation_size": 20},
+    "gap beside CLS": {"classifier": "gap", "gap_class_token": True},
+    "norm of the mean": {"classifier": "gap", "gap_class_token": True, "norm_after_pooling": True},
     "wide image": {"image_size": (16, 64), "patch_size": (8, 4), "representation_size": 20},
     "no head": {"num_classes": 0},
     "narrow MLP": {"mlp_dim": 10},

@@ -89,7 +89,7 @@ def configs(draw: st.DrawFn) -> ViTConfig:
     stages = draw(st.none() | st.lists(st.integers(1, 2), max_size=2))
     resnet = None if stages is None else ResNetConfig(num_layers=tuple(stages))
     stride, patch = resnet.stride if resnet else 1, (draw(st.integers(1, 4)), draw(st.integers(1, 4)))
-    heads = draw(st.integers(1, 3))
+    heads, classifier = draw(st.integers(1, 3)), draw(st.sampled_from(["token", "gap"]))
     return ViTConfig(
         image_size=tuple(draw(st.integers(1, 4)) * p * stride for p in patch),
         patch_size=patch,
@@ -99,7 +99,9 @@ def configs(draw: st.DrawFn) -> ViTConfig:
         num_heads=heads,
         mlp_dim=draw(st.integers(1, 40)),
         num_classes=draw(st.integers(0, 5)),
-        classifier=draw(st.sampled_from(["token", "gap"])),
+        classifier=classifier,
+        gap_class_token=classifier == "gap" and draw(st.booleans()),
+        norm_after_pooling=classifier == "gap" and draw(st.booleans()),
         representation_size=draw(st.none() | st.integers(1, 9)),
         resnet=resnet,
     )
@@ -118,7 +120,7 @@ def test_formulas_hold_for_the_shapes_of_a_run(config: ViTConfig, batch_size: in
     assert len(set(stages)) == len(stages)
     assert ("stem output" in stages, "tokens with CLS, positions" in stages) == (
         config.resnet is not None,
-        config.classifier == "token",
+        config.classifier == "token" or config.gap_class_token,
     )
     assert ("pre-logits" in stages, "logits" in stages) == (
         config.representation_size is not None,
@@ -140,7 +142,7 @@ def letters(config: ViTConfig) -> dict[str, int]:
         "P1": P1,
         "P2": P2,
         "N": N,
-        "S": N + (config.classifier == "token"),
+        "S": N + (config.classifier == "token" or config.gap_class_token),
     }
     symbols |= {
         "D": D,

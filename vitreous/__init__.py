@@ -12,8 +12,12 @@ if TYPE_CHECKING:
     from vitreous.classifier import Classifier, Prediction, load
     from vitreous.config import VARIANTS, ResNetConfig, ViTConfig
     from vitreous.cost import Cost, cost
+    from vitreous.engine.compile import Compiled, compile
+    from vitreous.engine.export import Export, export
+    from vitreous.engine.exported import Exported, load_exported
     from vitreous.errors import ConfigError, DataError, ImageError, VitreousError, WeightsError
-    from vitreous.evaluation import Evaluation, evaluate
+    from vitreous.evaluation.evaluate import Evaluation, evaluate
+    from vitreous.evaluation.probe import Probe, probe
     from vitreous.images import read_image
     from vitreous.model import VisionTransformer
     from vitreous.preprocess import Preprocess
@@ -29,6 +33,12 @@ _HOME = {
     "VARIANTS": "config",
     "ResNetConfig": "config",
     "ViTConfig": "config",
+    "Compiled": "engine.compile",
+    "compile": "engine.compile",
+    "Export": "engine.export",
+    "export": "engine.export",
+    "Exported": "engine.exported",
+    "load_exported": "engine.exported",
     "ConfigError": "errors",
     "DataError": "errors",
     "ImageError": "errors",
@@ -40,6 +50,8 @@ _HOME = {
     "trace": "trace",
     "Evaluation": "evaluation",
     "evaluate": "evaluation",
+    "Probe": "evaluation",
+    "probe": "evaluation",
     "read_image": "images",
     "VisionTransformer": "model",
     "Preprocess": "preprocess",

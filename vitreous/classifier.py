@@ -1,13 +1,11 @@
 """A classifier: model, preprocessing and class names, loaded, used and saved as one thing."""
 
 import logging
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,25 +13,19 @@ from vitreous.config import Size, as_size
 from vitreous.errors import ConfigError, WeightsError, did_you_mean
 from vitreous.model import VisionTransformer
 from vitreous.positions import MODES
+from vitreous.prediction import Prediction, Predictor, as_list
 from vitreous.preprocess import Preprocess
 from vitreous.weights import hub, native
 from vitreous.weights.checkpoint import Checkpoint, Hints
 from vitreous.weights.sniff import read_checkpoint
 
+__all__ = ["Classifier", "Prediction", "as_list", "load"]
+
 logger = logging.getLogger("vitreous")
 BUNDLED = "vitreous:"
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """One guess: the class name, its index among the logits, and its probability (softmax)."""
-
-    label: str
-    index: int
-    probability: float
-
-
-class Classifier:
+class Classifier(Predictor):
     """A model with the preprocessing and the class names it was trained with.
 
     Args:
@@ -60,9 +52,8 @@ class Classifier:
             raise ConfigError(f"preprocessing to {len(preprocess.mean)} channels, the model takes {config.in_channels}")
         if labels is not None and len(labels) != config.num_classes:
             raise ConfigError(f"{len(labels)} labels for {config.num_classes} classes")
+        super().__init__(preprocess, None if labels is None else tuple(labels))
         self.model = model
-        self.preprocess = preprocess
-        self.labels = None if labels is None else tuple(labels)
         self.provenance = provenance or {}
 
     def __repr__(self) -> str:
@@ -74,45 +65,15 @@ class Classifier:
         """Where the weights are."""
         return self.model.position_embedding.device
 
-    def label(self, index: int) -> str:
-        """The name of a class, or its number where the names are not known."""
-        return self.labels[index] if self.labels is not None else f"class {index}"
-
-    def prepare(self, images: Any) -> Tensor:
-        """Pictures of any kind, one or a sequence -> (B, C, H, W) as the model takes them."""
-        return torch.stack([self.preprocess.load(image) for image in as_list(images)])
-
-    def logits(self, images: Any) -> Tensor:
-        """(B, K) float32 logits of pictures: paths, bytes, PIL images, arrays or tensors, one or a sequence."""
+    def compute(self, images: Tensor) -> Tensor:
+        """Prepared pictures (B, C, H, W) -> logits (B, K) float32, in evaluation mode."""
         training = self.model.training
         self.model.eval()
         try:
             with torch.inference_mode():
-                x = self.prepare(images).to(self.device, self.model.position_embedding.dtype)  # (B, C, H, W)
-                return self.model(x).float()  # (B, K)
+                return self.model(images.to(self.device, self.model.position_embedding.dtype)).float()  # (B, K)
         finally:
             self.model.train(training)
-
-    def predict(self, images: Any, top_k: int = 5, batch_size: int = 16) -> list[list[Prediction]]:
-        """The `top_k` most probable classes of every picture, best first.
-
-        Args:
-            images: one picture or a sequence: paths, bytes, PIL images, arrays or tensors.
-            top_k: how many guesses a picture; fewer where there are fewer classes.
-            batch_size: pictures computed at once.
-
-        Raises:
-            ImageError: a picture that cannot be read, by name.
-            WeightsError: a model with no head, or with one that was never trained.
-        """
-        self.check_head()
-        pictures, results = as_list(images), []
-        for start in range(0, len(pictures), batch_size):
-            probabilities = self.logits(pictures[start : start + batch_size]).softmax(dim=-1)  # (B, K)
-            values, indices = probabilities.topk(min(top_k, probabilities.shape[1]), dim=-1)  # (B, k)
-            for row, classes in zip(values.tolist(), indices.tolist(), strict=True):
-                results.append([Prediction(self.label(i), i, p) for i, p in zip(classes, row, strict=True)])
-        return results
 
     def check_head(self) -> None:
         """Refuse to predict with a head that is missing or all zeros: every class would be equally likely."""
@@ -216,15 +177,6 @@ def bundled(name: str) -> Path:
         there = f"there are {', '.join(names)}" if names else "this version comes with none"
         raise WeightsError(f"no bundled model {name!r}{did_you_mean(name, names)}: {there}")
     return folder / f"{name}.safetensors"
-
-
-def as_list(images: Any) -> list[Any]:
-    """One picture or several -> a list; a batch (B, C, H, W) or (B, H, W, C) is several."""
-    if isinstance(images, (Tensor, np.ndarray)):
-        return list(images) if images.ndim == 4 else [images]
-    if isinstance(images, (str, bytes, Path)) or not isinstance(images, Iterable):
-        return [images]
-    return list(images)
 
 
 def _describe(mode: str) -> str:

@@ -7,20 +7,17 @@ width w. One MAC is one multiplication and one addition; FLOPs count them as two
 """
 
 import dataclasses
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vitreous.config import ResNetConfig, Size, ViTConfig
+from vitreous.config import ViTConfig
+from vitreous.cost_stem import STATISTIC, count_stem, stem_moments
 from vitreous.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:  # the formulas need no torch
     import torch
 
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
-STATISTIC = 4  # means, deviations and log-sum-exps are float32
-GROUPS = 32  # of a GroupNorm, two statistics each
-INDEX = 8  # max pooling keeps int64 indices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +69,8 @@ class Cost:
         num_patches: N.
         num_tokens: S.
         attention_elements: S², the attention weights of one head of one layer.
+        crossover_tokens: S* = 2·D + M. With more tokens the two products with S x S weights, 2·S²·D, cost
+            more than all others of a block, 4·S·D² + 2·S·D·M.
         batch_size: images that the bytes are of; MACs and FLOPs are of one image.
         dtype: of parameters and activations.
         parameter_bytes: the parameters' own.
@@ -83,6 +82,7 @@ class Cost:
     num_patches: int
     num_tokens: int
     attention_elements: int
+    crossover_tokens: int
     batch_size: int
     dtype: str
     parameter_bytes: int
@@ -147,9 +147,9 @@ def cost(config: ViTConfig, batch_size: int = 1, dtype: "torch.dtype | str" = "f
     name = str(dtype).removeprefix("torch.")
     if name not in BYTES:
         raise ConfigError(f"dtype must be one of {', '.join(BYTES)}, got {name!r}{did_you_mean(name, BYTES)}")
-    parts = _Parts(batch_size, BYTES[name])
+    parts = Parts(batch_size, BYTES[name])
     if config.resnet:
-        _count_stem(parts, config, config.resnet)
+        count_stem(parts, config, config.resnet)
     _count_embedding(parts, config)
     _count_blocks(parts, config)
     _count_head(parts, config)
@@ -159,6 +159,7 @@ def cost(config: ViTConfig, batch_size: int = 1, dtype: "torch.dtype | str" = "f
         num_patches=config.num_patches,
         num_tokens=config.num_tokens,
         attention_elements=config.num_tokens**2,
+        crossover_tokens=2 * config.hidden_size + config.mlp_dim,
         batch_size=batch_size,
         dtype=name,
         parameter_bytes=sum(row.params for row in rows) * BYTES[name],
@@ -173,7 +174,7 @@ def cost(config: ViTConfig, batch_size: int = 1, dtype: "torch.dtype | str" = "f
     )
 
 
-class _Parts:
+class Parts:
     """Collects parts; shares are known once all are there."""
 
     def __init__(self, batch_size: int, size: int) -> None:
@@ -213,7 +214,7 @@ class _Parts:
         return tuple(dataclasses.replace(part, share=part.macs / total) for part in self.parts)
 
 
-def _count_embedding(parts: _Parts, config: ViTConfig) -> None:
+def _count_embedding(parts: Parts, config: ViTConfig) -> None:
     """Equation 1: patches projected, CLS in front, positions added."""
     (P1, P2), N, S, D = config.patch_size, config.num_patches, config.num_tokens, config.hidden_size
     flat = _flat_patch(config)
@@ -230,7 +231,7 @@ def _count_embedding(parts: _Parts, config: ViTConfig) -> None:
     parts.add("positions", params=("S·D", S * D), kept_bytes=S * D if config.dropout_rate else 0)
 
 
-def _count_blocks(parts: _Parts, config: ViTConfig) -> None:
+def _count_blocks(parts: Parts, config: ViTConfig) -> None:
     """Equations 2 and 3, all L blocks together."""
     S, D, M, L, h = config.num_tokens, config.hidden_size, config.mlp_dim, config.num_layers, config.num_heads
     T = (L - 1) * S + _rows_read(config)  # tokens that all blocks together compute for logits
@@ -279,10 +280,13 @@ def _count_blocks(parts: _Parts, config: ViTConfig) -> None:
     )
 
 
-def _count_head(parts: _Parts, config: ViTConfig) -> None:
+def _count_head(parts: Parts, config: ViTConfig) -> None:
     """Equation 4 and the classifier."""
     rows, D, R, K = _rows_read(config), config.hidden_size, config.representation_size, config.num_classes
-    parts.add("final norm", params=("2·D", 2 * D), kept=rows * D, kept_bytes=rows * 2 * STATISTIC)
+    # Of the mean nothing is kept; of a CLS token that the mean leaves out, no statistics, though its row stays.
+    normalised = 1 if rows == 1 or config.norm_after_pooling else config.num_patches
+    kept = D if config.norm_after_pooling else rows * D
+    parts.add("final norm", params=("2·D", 2 * D), kept=kept, kept_bytes=normalised * 2 * STATISTIC)
     if R:
         parts.add("pre-logits", macs=("D·R", D * R), params=("D·R + R", D * R + R), kept=D + R)  # tanh keeps its result
     if K:
@@ -302,98 +306,13 @@ def _flat_patch(config: ViTConfig) -> int:
     return config.patch_size[0] * config.patch_size[1] * channels
 
 
-@dataclass(frozen=True)
-class _Convolution:
-    """A convolution of the stem (SAME padding, no bias, standardised kernel) and the GroupNorm after it."""
-
-    inputs: int  # channels
-    outputs: int
-    kernel: int
-    stride: int
-    size: Size  # (rows, columns) of the output
-    relu: bool = True  # a ReLU follows; not on a shortcut
-
-    @property
-    def weights(self) -> int:
-        return self.kernel**2 * self.inputs * self.outputs
-
-    @property
-    def cells(self) -> int:
-        return self.size[0] * self.size[1]
-
-    @property
-    def padded(self) -> int:
-        """Elements of the padded copy of the input; a 1x1 convolution needs none."""
-        height, width = ((n - 1) * self.stride + self.kernel for n in self.size)
-        return self.inputs * height * width if self.kernel > 1 else 0
-
-
-def _stem_stages(config: ViTConfig, resnet: ResNetConfig) -> Iterator[list[_Convolution]]:
-    """The root's convolution, then those of every stage."""
-    channels, (height, width) = resnet.width, config.image_size
-    yield [_Convolution(config.in_channels, channels, 7, 2, (height // 2, width // 2))]
-    for stage, units in enumerate(resnet.num_layers):
-        w, size = resnet.width * 2**stage, (height // 2 ** (stage + 2), width // 2 ** (stage + 2))
-        convolutions = []
-        for unit in range(units):
-            stride = 2 if stage and not unit else 1
-            convolutions += [
-                _Convolution(channels, w, 1, 1, (size[0] * stride, size[1] * stride)),
-                _Convolution(w, w, 3, stride, size),
-                _Convolution(w, 4 * w, 1, 1, size),
-            ]
-            if not unit:
-                convolutions.append(_Convolution(channels, 4 * w, 1, stride, size, relu=False))
-            channels = 4 * w
-        yield convolutions
-
-
-def _count_stem(parts: _Parts, config: ViTConfig, resnet: ResNetConfig) -> None:
-    """Convolution by convolution; the texts are the closed forms that these sums have."""
-
-    def add(name: str, formula: str, params: str, convolutions: list[_Convolution], kept: int, indices: int) -> None:
-        parts.add(
-            name,
-            macs=(formula, sum(c.cells * c.weights for c in convolutions)),
-            params=(params, sum(c.weights + 2 * c.outputs for c in convolutions)),
-            kept=kept + sum(c.padded + (1 + c.relu) * c.outputs * c.cells for c in convolutions),
-            kept_bytes=len(convolutions) * 2 * GROUPS * STATISTIC + indices * INDEX,
-            # Standardising keeps the centred kernel, the standardised one, and the deviations twice.
-            once=sum(2 * c.weights + 2 * c.outputs for c in convolutions),
-        )
-
-    (root,), *stages = _stem_stages(config, resnet)
-    pooled = root.outputs * root.cells // 4
-    kept = _pool_input(config, resnet)
-    if stages:
-        kept += pooled  # otherwise only its patches are kept, as copies
-    add("stem root", "49·C·w·H·W/4", "49·C·w + 2·w", [root], kept, pooled)
-    for i, convolutions in enumerate(stages):
-        more, width = resnet.num_layers[i] - 1, f"({2**i}·w)" if i else "w"  # units after the first; their channels
-        macs, params = (18, 18) if i == 0 else (29, 23)  # a first unit's own, by its stride and inputs
-        add(
-            f"stem stage {i + 1}",
-            f"({macs} + 17·{more})·w²·H·W/16",
-            f"({params} + 17·{more})·{width}² + (20 + 12·{more})·{width}",
-            convolutions,
-            kept=0,
-            indices=0,
-        )
-
-
-def _pool_input(config: ViTConfig, resnet: ResNetConfig) -> int:
-    """Elements of the root's output, padded for the 3x3 max pooling."""
-    height, width = config.image_size
-    return resnet.width * (height // 2 + 1) * (width // 2 + 1)
-
-
 def _peak(config: ViTConfig, size: int, explicit: bool) -> int:
     """Bytes alive at the fullest moment of one image's forward pass, the image itself included."""
     N, S, D, M, h = config.num_patches, config.num_tokens, config.hidden_size, config.mlp_dim, config.num_heads
     patches = N * _flat_patch(config)  # as many elements as the stem's output has
     moments = [size * ((2 if config.resnet else 1) * patches + N * D), size * 2 * S * D]  # bytes beside the image
     if config.resnet:
-        moments += _stem_moments(config, config.resnet, size)
+        moments += stem_moments(config, config.resnet, size)
     for rows in (S, _rows_read(config)) if config.num_layers > 1 else (_rows_read(config),):
         heads = (4 * S + rows) * D  # block input, normalised, k, v of all tokens, q
         weights = h * rows * S if explicit else 0
@@ -404,21 +323,3 @@ def _peak(config: ViTConfig, size: int, explicit: bool) -> int:
             size * (S * D + rows * (3 * D + M)),  # the same with GELU's output projected
         ]
     return size * config.in_channels * config.image_size[0] * config.image_size[1] + max(moments)
-
-
-def _stem_moments(config: ViTConfig, resnet: ResNetConfig, size: int) -> Iterator[int]:
-    """Bytes beside the image at the full moments of the stem: its root, its pooling, the end of every unit."""
-    (root,), *stages = _stem_stages(config, resnet)
-    output, statistics = root.outputs * root.cells, 2 * GROUPS * STATISTIC
-    yield size * (root.padded + output)
-    yield size * 2 * output + statistics  # GroupNorm and its input
-    yield size * (output + _pool_input(config, resnet) + output // 4) + output // 4 * INDEX
-    entering = output // 4
-    for convolutions in stages:
-        leaving = convolutions[-1].outputs * convolutions[-1].cells
-        # The first unit: its input, the branch, the shortcut before and after its norm.
-        yield size * (entering + 3 * leaving) + statistics
-        # A later one: the stage's input, its own, the branch, the sum and its ReLU.
-        if sum(c.kernel == 3 for c in convolutions) > 1:
-            yield size * (entering + 4 * leaving)
-        entering = leaving

@@ -30,12 +30,15 @@ class StdConv2d(nn.Conv2d):
         super().__init__(in_channels, out_channels, kernel, stride=stride, bias=False)
         self.numerics = numerics
 
-    def forward(self, x: Tensor) -> Tensor:
+    def standardised(self) -> Tensor:
+        """W'."""
         std, mean = torch.std_mean(self.weight, dim=(1, 2, 3), keepdim=True, correction=0)
         divisor = std + 1e-5 if self.numerics == "google" else (std.square() + 1e-8).sqrt()
-        weight = (self.weight - mean) / divisor
+        return (self.weight - mean) / divisor
+
+    def forward(self, x: Tensor) -> Tensor:
         x = pad_same(x, self.kernel_size[0], self.stride[0])
-        return F.conv2d(x, weight, stride=self.stride)
+        return F.conv2d(x, self.standardised(), stride=self.stride)
 
 
 def pad_same(x: Tensor, kernel: int, stride: int, value: float = 0.0) -> Tensor:

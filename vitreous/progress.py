@@ -5,22 +5,22 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-Advance = Callable[..., None]  # advance(images, note="loss 0.41")
+Advance = Callable[..., None]  # advance(count, note="loss 0.41")
 SECONDS_BETWEEN_LINES = 10.0
 
 
 @contextmanager
-def progress(description: str, total: int, *, show: bool = True) -> Iterator[Advance]:
-    """Count `total` images; yields `advance(images, note="")`, which shows images a second and the time left."""
+def progress(description: str, total: int, *, unit: str = "images", show: bool = True) -> Iterator[Advance]:
+    """Count `total` images, or other units; yields `advance(count, note="")`, which shows speed and time left."""
     if not show:
-        yield lambda images, note="": None
+        yield lambda count, note="": None
     elif sys.stderr.isatty():
-        yield from _bar(description, total)
+        yield from _bar(description, total, unit)
     else:
-        yield from _lines(description, total)
+        yield from _lines(description, total, unit)
 
 
-def _bar(description: str, total: int) -> Iterator[Advance]:
+def _bar(description: str, total: int, unit: str) -> Iterator[Advance]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
@@ -35,20 +35,20 @@ def _bar(description: str, total: int) -> Iterator[Advance]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(description, total=total, note="", speed="")
 
-        def advance(images: int, note: str = "") -> None:
+        def advance(count: int, note: str = "") -> None:
             speed = bar.tasks[0].speed
-            bar.update(task, advance=images, note=note, speed=f"{speed:,.0f} images/s" if speed else "")
+            bar.update(task, advance=count, note=note, speed=_rate(speed, unit) if speed else "")
 
         yield advance
 
 
-def _lines(description: str, total: int) -> Iterator[Advance]:
+def _lines(description: str, total: int, unit: str) -> Iterator[Advance]:
     start = last = time.monotonic()
     done = 0
 
-    def advance(images: int, note: str = "") -> None:
+    def advance(count: int, note: str = "") -> None:
         nonlocal done, last
-        done += images
+        done += count
         now = time.monotonic()
         if now - last < SECONDS_BETWEEN_LINES and done < total:
             return
@@ -56,9 +56,13 @@ def _lines(description: str, total: int) -> Iterator[Advance]:
         speed = done / max(now - start, 1e-9)
         left = (total - done) / max(speed, 1e-9)
         print(
-            f"{description}: {done:,} of {total:,}, {speed:,.0f} images/s, {left:,.0f} s left{', ' * bool(note)}{note}",
+            f"{description}: {done:,} of {total:,}, {_rate(speed, unit)}, {left:,.0f} s left{', ' * bool(note)}{note}",
             file=sys.stderr,
             flush=True,
         )
 
     yield advance
+
+
+def _rate(speed: float, unit: str) -> str:
+    return f"{speed:,.{0 if speed >= 10 else 1}f} {unit}/s"

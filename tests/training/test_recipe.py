@@ -50,6 +50,14 @@ def test_fewer_steps_scale_the_warmup():
         (lambda: Recipe(crop_area=(0.0, 1.0)), "crop_area"),
         (lambda: Recipe(label_smoothing=1.0), "label_smoothing"),
         (lambda: Recipe(steps=1.5), "steps"),
+        (lambda: Recipe(loss="sigmoide"), "loss must be one of softmax, sigmoid"),
+        (lambda: Recipe(layer_decay=0.0), r"layer_decay must be in \(0, 1\]"),
+        (lambda: Recipe(ema_decay=1.0), r"ema_decay must be in \[0, 1\)"),
+        (lambda: Recipe(betas=(0.9, 1.0)), "betas must be two numbers"),
+        (lambda: Recipe(freeze="head"), "freeze must be a list of parts"),
+        (lambda: Recipe(grad_checkpointing=1), "grad_checkpointing must be true or false"),
+        (lambda: Recipe(representation_size=0), "representation_size"),
+        (lambda: parse_overrides(["ema_decey=0.9"]), "did you mean 'ema_decay'"),
     ],
 )
 def test_mistakes_are_named_with_the_way_out(make, says):

@@ -51,6 +51,7 @@ def test_it_learns_and_keeps_everything_in_one_folder(clf, data, tmp_path):
         "report.html",
         "recipe.toml",
         "log.jsonl",
+        "speed.jsonl",
         "state.safetensors",
     }
     assert [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()] == result.log
@@ -61,7 +62,7 @@ def test_it_learns_and_keeps_everything_in_one_folder(clf, data, tmp_path):
     assert evaluate(saved, data, "train", progress=False, num_workers=0).n == 30
 
 
-def test_sixteen_pictures_of_two_classes_are_learned_by_heart(tmp_path):
+def test_t13_sixteen_pictures_of_two_classes_are_learned_by_heart(tmp_path):
     data = write_pictures(tmp_path / "data", {"a": 8, "b": 8})
     config = ViTConfig(**{**TINY, "num_layers": 2})
     recipe = Recipe(steps=100, batch_size=16, val_fraction=0.0, optimizer="adamw", base_lr=1e-3, warmup_steps=5)
@@ -72,7 +73,7 @@ def test_sixteen_pictures_of_two_classes_are_learned_by_heart(tmp_path):
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_stopped_and_resumed_ends_bit_equal(clf, data, tmp_path, optimizer, monkeypatch):
+def test_t32_stopped_and_resumed_ends_bit_equal(clf, data, tmp_path, optimizer, monkeypatch):
     settings = {**QUICK, "optimizer": optimizer, "checkpoint_every": 2, "dropout_rate": 0.1, "eval_every": 3}
     settings["momentum_dtype"] = "bfloat16"
     finetune(clf, data, tmp_path / "whole", **settings)

@@ -1,7 +1,7 @@
 """Arguments that several commands share, so that they are called and explained the same everywhere."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -32,7 +32,25 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="Change a value of the recipe, e.g. --set base_lr=0.01.", show_default=False),
 ]
+Weights = Annotated[
+    str | None,
+    typer.Option("--weights", help="raw or ema, of a file that holds both; raw unless asked.", show_default=False),
+]
+Strategy = Annotated[str, typer.Option("--strategy", help="On several processes (torchrun): ddp or fsdp.")]
+TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="Write curves into OUT/tensorboard.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out where it stopped.")]
+
+
+def kind_of_weights(text: str | None) -> Literal["raw", "ema"] | None:
+    """The value of `--weights`."""
+    return one_of(text, "raw", "ema", option="--weights")
+
+
+def one_of(text: str | None, *allowed: str, option: str) -> Any:
+    """The value of an option that takes a few words."""
+    if text is not None and text not in allowed:
+        raise typer.BadParameter(f"{option} takes {' or '.join(allowed)}, not {text!r}")
+    return text
 
 
 def parse_size(text: str | None) -> tuple[int, int] | None:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vitreous.cli.arguments import Data, Json, Model, Out, Workers
+from vitreous.cli.arguments import Data, Json, Model, Out, Weights, Workers, kind_of_weights
 from vitreous.cli.output import print_json, results, share, table
 
 if TYPE_CHECKING:
@@ -22,25 +22,31 @@ def evaluate(
         typer.Option("--split", help="train, val, test or all; val where there is one.", show_default=False),
     ] = None,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Pictures computed at once.")] = 32,
+    weights: Weights = None,
     workers: Workers = None,
     json: Json = False,
 ) -> None:
     """Measure a model on labelled pictures: metrics.json and report.html in --out.
 
-    Every picture counts once. Of a folder without splits that the model was trained on, those pictures
-    are measured that were held out then.
+    Every picture counts once, on any number of processes (torchrun -m vitreous evaluate ...). Of a folder
+    without splits that the model was trained on, those pictures are measured that were held out then.
     """
     from json import dumps
 
+    from vitreous import processes
     from vitreous.classifier import load
     from vitreous.data import open_data
     from vitreous.evaluation.evaluate import evaluate_split, measured_split
     from vitreous.evaluation.report import write_report
     from vitreous.files import write_text
 
-    clf = load(model)
+    fabric = processes.connect()
+    clf = load(model, weights=kind_of_weights(weights))
+    clf.model.to(fabric.device)
     chosen, name = measured_split(clf, open_data(data), split)
     evaluation = evaluate_split(clf, chosen, name, batch_size=batch_size, num_workers=workers)
+    if not processes.is_first():
+        return
     write_text(out / "metrics.json", dumps(evaluation.to_dict(), indent=1))
     write_report(out / "report.html", evaluation, clf, chosen)
     if json:

@@ -101,7 +101,7 @@ def _test(found: "Findings", out: Path, method: str, verify: bool) -> None:
     errors.print(
         f"about {total + weights:,.0f} s: {work:,} forward passes of {1000 * second:.0f} ms, many of them shorter"
     )
-    with progress("removing patches", work, show=True) as advance:
+    with progress("removing patches", work, unit="passes") as advance:
         for name in wanted:
             counted = {"advance": advance} if name in ("occlusion", "rise") else {}
             found.maps[name] = named(name, **counted)(question)
@@ -133,7 +133,7 @@ def _random_weights(found: "Findings", out: Path) -> None:
             f"{SEEDS} models, on {VIEWS} views of the picture (crops and mirror images), coarser maps: {COARSE}",
         )
     )
-    with progress("random weights", SEEDS * len(found.maps), show=True) as advance:
+    with progress("random weights", SEEDS * len(found.maps), unit="models") as advance:
         for name, explanation in found.maps.items():
             maps = named(name, **COARSE.get(name, {}))(seen)
             test = randomisation(maps, seeds=SEEDS, cache=True, advance=advance)

@@ -12,7 +12,12 @@ from vitreous.cli.arguments import (
     Resume,
     Settings,
     Steps,
+    Strategy,
+    TensorBoard,
+    Weights,
     Workers,
+    kind_of_weights,
+    one_of,
     parse_size,
 )
 from vitreous.cli.output import errors, print_json, results, share, table
@@ -28,9 +33,12 @@ def finetune(
     recipe: RecipeName = "finetune",
     steps: Steps = None,
     image_size: ImageSize = None,
+    weights: Weights = None,
     set: Settings = None,
     resume: Resume = False,
     workers: Workers = None,
+    strategy: Strategy = "ddp",
+    tensorboard: TensorBoard = False,
     json: Json = False,
 ) -> None:
     """Fine-tune a model on your pictures, and measure it on those held out.
@@ -39,11 +47,12 @@ def finetune(
     Without val/ (or test/), a share of the pictures is held out. The class names come from the training
     pictures and are stored with the model.
     """
-    settings = overrides(steps, image_size, set)
+    settings = {**overrides(steps, image_size, set), **devices(strategy, tensorboard)}
+    kind = kind_of_weights(weights)
     from vitreous.classifier import load
     from vitreous.training import finetune as run
 
-    report(run(load(model), data, out, recipe, resume=resume, num_workers=workers, **settings), json)
+    report(run(load(model, weights=kind), data, out, recipe, resume=resume, num_workers=workers, **settings), json)
 
 
 def overrides(steps: int | None, image_size: str | None, pairs: list[str] | None) -> dict[str, Any]:
@@ -58,10 +67,22 @@ def overrides(steps: int | None, image_size: str | None, pairs: list[str] | None
     return values
 
 
+def devices(strategy: str, tensorboard: bool) -> dict[str, Any]:
+    """What the run does not depend on."""
+    return {"strategy": one_of(strategy, "ddp", "fsdp", option="--strategy"), "tensorboard": tensorboard}
+
+
 def report(result: "TrainingResult", json: bool) -> None:
-    """What came out of a run, and where it lies."""
+    """What came out of a run, and where it lies; the first process says it."""
+    from vitreous.processes import is_first
+
+    if not is_first():
+        return
+    average = result.average
     if json:
-        print_json({"out": str(result.out), "evaluation": result.evaluation.to_dict() if result.evaluation else None})
+        found: dict[str, Any] = {"out": str(result.out)}
+        found["evaluation"] = result.evaluation.to_dict() if result.evaluation else None
+        print_json({**found, "ema": average.to_dict()} if average else found)
         return
     rows = table("", "")
     if (evaluation := result.evaluation) is not None:
@@ -69,6 +90,8 @@ def report(result: "TrainingResult", json: bool) -> None:
         rows.add_row("accuracy", f"[bold]{share(evaluation.top1)}[/] of {evaluation.n:,} held-out pictures")
         rows.add_row("", f"95 % interval {share(low)} to {share(high)}")
         rows.add_row("loss", f"{evaluation.loss:.4f}")
+    if average is not None:
+        rows.add_row("average", f"[bold]{share(average.top1)}[/], loss {average.loss:.4f}: taken with --weights ema")
     rows.add_row("model", str(result.out / "model.safetensors"))
     if result.evaluation is not None:
         rows.add_row("report", str(result.out / "report.html"))

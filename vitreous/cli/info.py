@@ -1,5 +1,6 @@
 """`vitreous info`: what a model is made of, what it costs, and every shape on the way."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from vitreous.classifier import Classifier
     from vitreous.config import ViTConfig
     from vitreous.cost import Cost
+    from vitreous.cost_measured import Measured
 
 
 def info(
@@ -23,11 +25,18 @@ def info(
     classes: Annotated[int | None, typer.Option("--classes", min=0, help="Of a named variant.")] = None,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Images that the bytes are of.")] = 1,
     trace: Annotated[bool, typer.Option("--trace", help="The shape of every tensor, from a run.")] = False,
+    measure: Annotated[bool, typer.Option("--measure", help="Time and peak memory of a forward pass here.")] = False,
+    training: Annotated[bool, typer.Option("--training", help="With --measure: of a training step too.")] = False,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", help="Draw cost against resolution and patch size: .svg, .png, .pdf.", metavar="FILE"),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Show a model's configuration, cost, provenance and, with --trace, every tensor's shape.
 
     With another --image-size or --patch-size the cost stands beside that of the model as it is.
+    With --measure, what it takes on this machine's CPU stands beside the estimate.
     """
     from vitreous.cost import cost
 
@@ -39,13 +48,22 @@ def info(
         changes["patch_size"] = parse_size(patch_size)
     config = base.replace(**{key: value for key, value in changes.items() if value is not None})
     price, before = cost(config, batch_size), cost(base, batch_size)
+    if training and not measure:
+        raise typer.BadParameter("--training says what else to --measure")
+    if plot is not None:
+        from vitreous.cost_figure import save
+
+        save(config, plot, model)
+    measured = _measure(config, batch_size, training) if measure else []
     if json:
-        print_json(_as_json(config, price, clf, trace, batch_size))
+        print_json(_as_json(config, price, clf, trace, batch_size) | _measured_json(measured))
         return
     _show_config(model, config, clf)
     if config.grid != base.grid:
         _show_comparison(base, before, config, price)
     _show_cost(price)
+    if measured:
+        _show_measured(price, measured)
     if trace:
         _show_trace(config, batch_size)
     elif clf is not None:
@@ -54,8 +72,6 @@ def info(
 
 def _find(model: str) -> "tuple[ViTConfig, Classifier | None]":
     """A file's classifier, or a variant's configuration (which needs no torch)."""
-    from pathlib import Path
-
     from vitreous.config import ViTConfig
     from vitreous.errors import ConfigError, WeightsError
 
@@ -135,8 +151,45 @@ def _show_cost(price: "Cost") -> None:
             f"{_bytes(kind.inference_peak)} to infer, {_bytes(kind.training_sum)} to train on {images}",
         )
     totals.add_row("weights", f"{_bytes(price.parameter_bytes)} as {price.dtype}")
+    totals.add_row("attention", f"costs more than the rest of the blocks from {price.crossover_tokens:,} tokens on")
     results.print()
     results.print(totals)
+
+
+def _measure(config: "ViTConfig", batch_size: int, training: bool) -> "list[Measured]":
+    from vitreous.cost_measured import measure
+
+    return [measure(config, batch_size, training=kind) for kind in ((False, True) if training else (False,))]
+
+
+def _measured_json(measured: "list[Measured]") -> dict[str, Any]:
+    return {"measured": [m.to_dict() for m in measured]} if measured else {}
+
+
+def _show_measured(price: "Cost", measured: "list[Measured]") -> None:
+    """Each measured value beside its estimate."""
+    first = measured[0]
+    threads = "1 thread" if first.threads == 1 else f"{first.threads} threads"
+    images = "1 image" if first.batch_size == 1 else f"{first.batch_size} images"
+    made = table("", "estimate", "measured", title=f"{images} on this CPU, {threads}", right=("estimate", "measured"))
+    for m in measured:
+        # Backward makes two products of the size of every one in forward.
+        macs = (3 if m.training else 1) * m.batch_size * price.macs_for_logits
+        made.add_row("training step" if m.training else "forward", f"{_short(macs)}MACs", f"{m.seconds:.3f} s")
+        made.add_row(f"  {m.repeats} times", "", f"{m.fastest:.3f} to {m.slowest:.3f} s")
+        made.add_row("  speed", "", f"{_short(round(macs / m.seconds))}MACs/s")
+        kept = price.fused_attention
+        peak = kept.training_sum + price.parameter_bytes if m.training else kept.inference_peak
+        estimate = f"up to {_bytes(peak)}" if m.training else _bytes(peak)
+        made.add_row("  peak memory", estimate, "unknown" if m.peak_bytes is None else _bytes(m.peak_bytes))
+    results.print()
+    results.print(made)
+    results.print(
+        "Memory: growth of the resident set of a process of its own, in the first pass, over that with the "
+        "weights and images in it. Estimate: tensors alone"
+        + ("; to train, all that is kept, and gradients." if len(measured) > 1 else "."),
+        style="dim",
+    )
 
 
 def _show_trace(config: "ViTConfig", batch_size: int) -> None:

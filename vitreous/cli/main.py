@@ -9,7 +9,20 @@ import typer
 from typer.core import TyperGroup
 
 import vitreous
-from vitreous.cli import check, convert, demo, evaluate, explain, finetune, info, models, predict, pretrain
+from vitreous.cli import (
+    check,
+    convert,
+    demo,
+    evaluate,
+    explain,
+    export,
+    finetune,
+    info,
+    models,
+    predict,
+    pretrain,
+    probe,
+)
 from vitreous.cli.output import errors
 from vitreous.errors import VitreousError
 
@@ -80,7 +93,7 @@ def options(
     logger.setLevel(logging.INFO)
 
 
-for module in (demo, check, info, predict, explain, finetune, pretrain, evaluate, convert, models):
+for module in (demo, check, info, predict, explain, finetune, pretrain, probe, evaluate, convert, export, models):
     app.command()(getattr(module, module.__name__.rsplit(".", 1)[-1]))
 
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vitreous.cli.arguments import ImageSize, Model, parse_size
+from vitreous.cli.arguments import ImageSize, Model, Weights, kind_of_weights, parse_size
 from vitreous.cli.output import errors, print_json, results, share, table
 from vitreous.errors import ImageError, VitreousError
 
 if TYPE_CHECKING:
     from vitreous.classifier import Classifier, Prediction
+    from vitreous.prediction import Predictor
 
 CHUNK = 16  # pictures decoded and computed at once
 
@@ -28,6 +29,16 @@ class Format(str, enum.Enum):
     parquet = "parquet"
 
 
+class Engine(str, enum.Enum):
+    """What computes."""
+
+    auto = "auto"
+    torch = "torch"
+    torch_compile = "torch.compile"
+    onnxruntime = "onnxruntime"
+    openvino = "openvino"
+
+
 def predict(
     model: Model,
     images: Annotated[list[Path], typer.Argument(help="Pictures, or folders of them.", show_default=False)],
@@ -35,19 +46,36 @@ def predict(
     format: Annotated[Format, typer.Option("--format", help="How to write them.")] = Format.table,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file instead of the terminal.")] = None,
     image_size: ImageSize = None,
+    weights: Weights = None,
+    runtime: Annotated[
+        Engine | None,
+        typer.Option("--runtime", help="auto: the fastest of those installed, by measurement.", show_default=False),
+    ] = None,
 ) -> None:
     """Say what is in pictures, with probabilities.
+
+    Many pictures are shared among the processes of `torchrun -m vitreous predict ...`, and come out as one file.
 
     A picture that cannot be read is named on stderr, the others are predicted all the same, and the exit code is 1.
     """
     if format is Format.parquet and output is None:
         raise typer.BadParameter("--format parquet needs --output FILE")
     pictures = _expand(images)
+    from vitreous import processes
     from vitreous.classifier import load
 
-    clf = load(model, image_size=parse_size(image_size))
+    size, kind = parse_size(image_size), kind_of_weights(weights)
+    fabric = processes.connect()
+    clf = load(model, image_size=size, weights=kind)
+    clf.model.to(fabric.device)
     clf.check_head()
-    found, failed = _predict_all(clf, pictures, top_k)
+    own = processes.share(len(pictures))
+    predictor = clf if runtime is None else _compiled(clf, runtime, min(len(own), CHUNK) or 1)
+    parts = processes.gather(_predict_all(predictor, pictures[own.start : own.stop], top_k))
+    if not processes.is_first():
+        raise typer.Exit(int(any(failed for _, failed in parts)))
+    found = [guesses for part, _ in parts for guesses in part]
+    failed = [error for _, errors_of_part in parts for error in errors_of_part]
     rows = [
         {"picture": str(path), "rank": rank, "label": p.label, "index": p.index, "probability": p.probability}
         for path, guesses in found
@@ -58,6 +86,15 @@ def predict(
         errors.print("[bold red]error:[/]", error, markup=True, soft_wrap=True)
     if failed:
         raise typer.Exit(1)
+
+
+def _compiled(clf: "Classifier", runtime: Engine, batch_size: int) -> "Predictor":
+    from vitreous.engine.compile import compile
+
+    compiled = compile(clf, runtime.value, batch_size=batch_size)
+    errors.print(str(compiled.choice), markup=False, soft_wrap=True)
+    errors.print(compiled.choice.table(), markup=False, soft_wrap=True)
+    return compiled
 
 
 def _expand(images: list[Path]) -> list[Path]:
@@ -78,13 +115,14 @@ def _expand(images: list[Path]) -> list[Path]:
 
 
 def _predict_all(
-    clf: "Classifier", pictures: list[Path], top_k: int
+    clf: "Predictor", pictures: list[Path], top_k: int
 ) -> tuple[list[tuple[Path, "list[Prediction]"]], list[str]]:
+    from vitreous.processes import is_first
     from vitreous.progress import progress
 
     found: list[tuple[Path, list[Prediction]]] = []
     failed: list[str] = []
-    with progress("predicting", len(pictures), show=len(pictures) > CHUNK) as advance:
+    with progress("predicting", len(pictures), show=is_first() and len(pictures) > CHUNK) as advance:
         for start in range(0, len(pictures), CHUNK):
             chunk = pictures[start : start + CHUNK]
             try:

@@ -4,8 +4,21 @@ from typing import Annotated
 
 import typer
 
-from vitreous.cli.arguments import Data, ImageSize, Json, Out, RecipeName, Resume, Settings, Steps, Workers, parse_size
-from vitreous.cli.finetune import overrides, report
+from vitreous.cli.arguments import (
+    Data,
+    ImageSize,
+    Json,
+    Out,
+    RecipeName,
+    Resume,
+    Settings,
+    Steps,
+    Strategy,
+    TensorBoard,
+    Workers,
+    parse_size,
+)
+from vitreous.cli.finetune import devices, overrides, report
 
 
 def pretrain(
@@ -21,13 +34,15 @@ def pretrain(
     set: Settings = None,
     resume: Resume = False,
     workers: Workers = None,
+    strategy: Strategy = "ddp",
+    tensorboard: TensorBoard = False,
     json: Json = False,
 ) -> None:
     """Train a model from random weights, and measure it on held-out pictures.
 
     A ViT needs many pictures to learn from nothing: with a few thousand, fine-tune a trained one instead.
     """
-    settings = overrides(steps, None, set)
+    settings = {**overrides(steps, None, set), **devices(strategy, tensorboard)}
     from vitreous.config import ViTConfig
     from vitreous.training import pretrain as run
 

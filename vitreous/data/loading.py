@@ -74,10 +74,14 @@ class TrainingPictures:
                 items.append(own)
         return items
 
+    def index(self, position: int) -> int:
+        """Which picture of the split stands at a position."""
+        epoch, place = divmod(position, len(self.split))
+        return int(_order(len(self.split), self.seed, epoch)[place])
+
     def single(self, position: int) -> Labelled | Broken:
         """One picture before it is mixed with another."""
-        epoch, place = divmod(position, len(self.split))
-        index = int(_order(len(self.split), self.seed, epoch)[place])
+        index = self.index(position)
         try:
             picture = open_rgb(self.split.open(index), at_least=self.augmentation.needed())
         except VitreousError as error:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from vitreous import processes
 from vitreous.classifier import Classifier
 from vitreous.data.loading import Broken, EvaluationPictures, batches
 from vitreous.data.source import DataSet, Split, open_data
@@ -154,34 +155,42 @@ def evaluate_split(
     progress: bool = True,
     on_broken: str = "stop",
 ) -> Evaluation:
-    """`evaluate` on pictures whose classes are numbered as the model's."""
+    """`evaluate` on pictures whose classes are numbered as the model's.
+
+    Under `torchrun` each process computes a share of the pictures, each of them once, and all
+    return the same.
+    """
     clf.check_head()
     classes = clf.model.config.num_classes
-    loss, guesses, probabilities = 0.0, [], []
+    k = min(5, classes)
+    loss, guesses, probabilities = 0.0, [torch.empty(0, k, dtype=torch.int64)], [torch.empty(0, k)]
     dtype, training = clf.model.position_embedding.dtype, clf.model.training
     clf.model.eval()
     pictures = EvaluationPictures(split, clf.preprocess)
     broken: list[Broken] = []
-    skipped = broken if on_broken == "skip" else None
-    with torch.inference_mode(), progress_bar("evaluating", len(split), show=progress) as advance:
-        for images, labels in batches(pictures, range(len(split)), batch_size, num_workers, skipped):
+    skipped, own, show = broken if on_broken == "skip" else None, processes.share(len(split)), processes.is_first()
+    with torch.inference_mode(), progress_bar("evaluating", len(own), show=progress and show) as advance:
+        for images, labels in batches(pictures, own, batch_size, num_workers, skipped):
             if not len(images):
                 continue  # none of them can be read
             logits = clf.model(images.to(clf.device, dtype)).float().cpu()  # (B, K)
             loss += F.cross_entropy(logits, labels, reduction="sum").item()
-            top = logits.softmax(dim=-1).topk(min(5, classes), dim=-1)  # (B, k)
+            top = logits.softmax(dim=-1).topk(k, dim=-1)  # (B, k)
             guesses.append(top.indices)
             probabilities.append(top.values)
             advance(len(labels))
     clf.model.train(training)
-    for gap in broken:
+    parts = processes.gather((loss, torch.cat(guesses), torch.cat(probabilities), broken))
+    loss = sum(part[0] for part in parts)
+    broken = [gap for part in parts for gap in part[3]]
+    for gap in broken if processes.is_first() else ():
         logger.warning("skipped %s", gap.error)
     whole = np.delete(np.arange(len(split)), [b.index for b in broken])
     if not len(whole):
         raise DataError(f"none of the {len(split)} pictures of {split.root} ({name}) can be read")
     skipped_names = tuple(split.names[b.index] for b in broken)
     split = split.select(whole)
-    ranked = torch.cat(guesses).numpy()  # (n, k)
+    ranked = torch.cat([part[1] for part in parts]).numpy()  # (n, k)
     hits = ranked == split.labels[:, None]  # (n, k)
     counts = np.bincount(split.labels, minlength=classes).tolist()
     correct = np.bincount(split.labels[hits[:, 0]], minlength=classes).tolist()
@@ -194,7 +203,7 @@ def evaluate_split(
         confusion=_confusion(ranked[:, 0], split.labels, classes),
         split=split,
         guesses=ranked,
-        probabilities=torch.cat(probabilities).numpy(),
+        probabilities=torch.cat([part[2] for part in parts]).numpy(),
         data=f"{split.root.name} ({name})",
         skipped=skipped_names,
     )

@@ -135,7 +135,7 @@ def evaluate_maps(
     randomised = _random_weights(subject, pictures, targets, named, score, random_weights)
     checks: dict[str, list[Check]] = {name: [] for name in named}
     maps: dict[str, list[Tensor]] = {name: [] for name in named}
-    with progress("verifying maps", count * len(named), show=show_progress) as advance:
+    with progress("verifying maps", count * len(named), unit="maps", show=show_progress) as advance:
         for start in range(0, count, chunk):
             part = slice(start, min(start + chunk, count))
             question = _ask(subject, pictures[part], targets[part], score)

@@ -84,9 +84,11 @@ def _page(found: Findings, files: dict[str, bytes]) -> str:
         (Path(__file__).parent / "page.html").read_text(encoding="utf-8")
     )
     headed = question.target is not None
+    stride = question.model.config.stride
     return template.render(
         title=f"{found.name}: what the model reads, and what its answer depends on",
-        subtitle=f"{_count(question.model)} parameters, {question.grid[0]}x{question.grid[1]} patches.",
+        subtitle=f"{_count(question.model)} parameters, {question.grid[0]}x{question.grid[1]} patches of "
+        f"{stride[0]}x{stride[1]} pixels.",
         unfinished=found.unfinished,
         seen=_picture(question),
         guesses=_guesses(question) if headed else [],

@@ -32,7 +32,7 @@ class Question:
         subject: the model or classifier as it was given; never touched.
         model: its twin in float32, in evaluation mode, without gradients.
         images: (B, C, H, W) float32, normalised.
-        target: (B,) the class in question, found on the whole picture and then fixed; None without a head.
+        chosen: (B,) the class in question; None for each picture's most probable one.
         score: what of the class is explained.
         instead_of: (B,) the other class of a contrast.
         found: what was computed of these pictures and this model already, to be shared.
@@ -41,7 +41,7 @@ class Question:
     subject: Subject
     model: VisionTransformer
     images: Tensor
-    target: Tensor | None
+    chosen: Tensor | None
     score: ScoreName
     instead_of: Tensor | None = None
     found: dict[Any, Any] = field(default_factory=dict, repr=False)
@@ -77,6 +77,13 @@ class Question:
         """(B, K) of the whole pictures."""
         with torch.no_grad():
             return logits_of(self.model, self.tokens)
+
+    @cached_property
+    def target(self) -> Tensor | None:
+        """(B,) the class in question, found on the whole pictures and then fixed; None without a head."""
+        if self.model.head is None:
+            return None
+        return self.logits.argmax(dim=1) if self.chosen is None else self.chosen
 
     @property
     def value(self) -> Tensor:
@@ -125,17 +132,17 @@ class Question:
 
     def of(self, model: VisionTransformer) -> "Question":
         """The same pictures, class and score asked of another model."""
-        return dataclasses.replace(self, model=model, found={})
+        return dataclasses.replace(self, model=model, chosen=self.target, found={})
 
     def about(self, *, target: Tensor | None = None, score: ScoreName | None = None) -> "Question":
         """The same pictures and model, another class or score; what is known of them is shared."""
         made = dataclasses.replace(
             self,
-            target=self.target if target is None else target,
+            chosen=self.target if target is None else target,
             score=score or self.score,
             instead_of=None if score else self.instead_of,
         )
-        made.__dict__.update(tokens=self.tokens, logits=self.logits)
+        made.__dict__.update({name: self.__dict__[name] for name in ("tokens", "logits") if name in self.__dict__})
         return made
 
     def effect(self) -> "Question":
@@ -184,16 +191,14 @@ def ask(
         score = "contrast"
     elif score == "contrast":
         raise ConfigError("the score 'contrast' needs the other class: instead_of=...")
-    question = Question(subject=subject, model=model, images=x, target=None, score=score)
-    if model.head is None:
-        return question
     classes = model.config.num_classes
     if score == "log_odds" and classes == 1:
         raise ConfigError("with a single output there are no odds: use score='logit'")
-    logits = question.logits
-    chosen = logits.argmax(dim=1) if target is None else _classes(subject, target, len(x), classes, x.device)
-    other = None if instead_of is None else _classes(subject, instead_of, len(x), classes, x.device)
-    return dataclasses.replace(question.about(target=chosen), instead_of=other)
+    chosen = other = None
+    if model.head is not None:
+        chosen = None if target is None else _classes(subject, target, len(x), classes, x.device)
+        other = None if instead_of is None else _classes(subject, instead_of, len(x), classes, x.device)
+    return Question(subject=subject, model=model, images=x, chosen=chosen, score=score, instead_of=other)
 
 
 def twin(model: VisionTransformer) -> VisionTransformer:

@@ -43,7 +43,8 @@ def readout_attention(subject: Subject | Question, images: Any = None) -> Readou
         for x, weights in walk(question, last):
             layers.append(weights.mean(dim=2))  # (B, h, S)
             last = x
-        return ReadoutAttention(torch.stack(layers, dim=1), read_out(question.model, last))
+        question.__dict__.setdefault("logits", read_out(question.model, last))  # no second pass for the target
+        return ReadoutAttention(torch.stack(layers, dim=1), question.logits)
 
 
 def attention(

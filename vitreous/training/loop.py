@@ -1,35 +1,42 @@
-"""The training loop: a pure function of (model, recipe, data, step)."""
+"""The training loop: a pure function of (model, recipe, data, step), on any number of processes."""
 
-import json
+import copy
 import logging
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import torch
-import torch.nn.functional as F
+from torch import Tensor, nn
 
-from vitreous.data.augment import Augmentation
-from vitreous.data.loading import Broken, TrainingPictures, batches
-from vitreous.data.mixing import Mixing
+from vitreous import processes
+from vitreous.data.loading import Broken
 from vitreous.data.source import Split
 from vitreous.errors import VitreousError
-from vitreous.model import VisionTransformer
 from vitreous.preprocess import Preprocess
+from vitreous.processes import Strategy, fill, whole
 from vitreous.progress import progress
 from vitreous.seeds import derive
-from vitreous.training.optimizer import clip_global_norm, make_optimizer
+from vitreous.training.dropout import DropoutByPosition
+from vitreous.training.ema import Average, exchanged
+from vitreous.training.log import Log
+from vitreous.training.losses import count_correct, total_loss
+from vitreous.training.memory import recomputed
+from vitreous.training.optimizer import clip_global_norm, make_optimizer, set_learning_rate
+from vitreous.training.parts import frozen
 from vitreous.training.recipe import Recipe
 from vitreous.training.schedule import learning_rate
-from vitreous.training.state import load_state, save_state
+from vitreous.training.state import STATE, clear_leftovers, load_state, save_state
+from vitreous.training.stream import Part, parts
+from vitreous.training.watch import advise, check_finite
 
 logger = logging.getLogger("vitreous")
-STATE, LOG = "state.safetensors", "log.jsonl"
 Evaluate = Callable[[], dict[str, float]]
 
 
@@ -42,16 +49,19 @@ class Loop:
     """One run over the stream of pictures, from wherever its folder says it stopped.
 
     Args:
-        model: trained in place.
+        model: any that makes logits (B, K) of images (B, C, H, W); trained in place.
         split: the training pictures.
         preprocess: normalisation and size.
         recipe: everything else.
         out: the run's folder: `state.safetensors`, and `log.jsonl` with a line per step.
         identity: what a resumed run must agree with.
-        evaluate: called every `recipe.eval_every` steps; its values go into the log.
+        evaluate: measures `model` every `recipe.eval_every` steps, and with its average weights too; goes into the log.
+        num_workers: processes that decode pictures, for each of those that compute.
+        strategy: on several processes: `"ddp"` or `"fsdp"`.
+        tensorboard: write curves into the run's folder.
     """
 
-    model: VisionTransformer
+    model: nn.Module
     split: Split
     preprocess: Preprocess
     recipe: Recipe
@@ -60,8 +70,10 @@ class Loop:
     evaluate: Evaluate
     num_workers: int | None = None
     show_progress: bool = True
+    strategy: Strategy = "ddp"
+    tensorboard: bool = False
     log: list[dict[str, Any]] = field(default_factory=list)
-    skipped: list[Broken] = field(default_factory=list)
+    averaged: dict[str, Tensor] | None = None  # the average weights, once the run has ended
     _known_broken: set[int] = field(default_factory=set)
 
     def run(self, resume: bool = False) -> None:
@@ -69,96 +81,128 @@ class Loop:
 
         Raises:
             Interrupted: on Ctrl-C or SIGTERM, after saving the state.
-            VitreousError: a picture that cannot be read, or a loss that is not finite.
+            VitreousError: a picture that cannot be read, a loss that is not finite, or a full disk.
         """
-        from lightning_fabric import Fabric
-
         recipe = self.recipe
-        fabric = Fabric(devices=1, precision="bf16-mixed" if recipe.precision == "bfloat16" else "32-true")
-        optimizer = make_optimizer(self.model, recipe)
-        model, fabric_optimizer = fabric.setup(self.model, optimizer)
-        first = load_state(self.out / STATE, self.model, optimizer, self.identity) if resume else 0
-        self._open_log(first)
-        stream = self._stream(first)
-        with (
-            torch.random.fork_rng(),
-            progress("training", (recipe.steps - first) * recipe.batch_size, show=self.show_progress) as advance,
-            stop_requests() as stop,
-            (self.out / LOG).open("a", encoding="utf-8") as log_file,
-        ):
+        fabric = processes.connect(self.strategy, "bf16-mixed" if recipe.precision == "bfloat16" else "32-true")
+        sharded = self.strategy == "fsdp" and processes.count() > 1
+        with ExitStack() as stack:
+            stack.enter_context(frozen(self.model, recipe.freeze))
+            trained = copy.deepcopy(self.model) if sharded else self.model
+            stack.enter_context(recomputed(trained, recipe.grad_checkpointing))
+            module = fabric.setup_module(trained)
+            optimizer = make_optimizer(trained, recipe)
+            average = Average(trained, recipe.ema_decay) if recipe.ema_decay else None
+            first = load_state(self.out, trained, optimizer, average, self.identity) if resume else 0
+            if processes.is_first():
+                clear_leftovers(self.out)
+            log = Log(self.out, first, self.tensorboard)
+            stack.callback(log.close)
+            self.log = log.entries
+            stream = parts(self.split, self.preprocess, recipe, first, self.num_workers)
+            stack.enter_context(torch.random.fork_rng())
+            images, show = (recipe.steps - first) * recipe.batch_size, self.show_progress and processes.is_first()
+            advance = stack.enter_context(progress("training", images, show=show))
+            stop = stack.enter_context(stop_requests())
             for step in range(first, recipe.steps):
-                rate = self._learning_rate(step)
-                for group in optimizer.param_groups:
-                    group["lr"] = rate
-                loss, used, skipped = 0.0, 0, len(self.skipped)
-                self.model.train()
-                for part in range(recipe.accum_steps):
-                    images, targets = (tensor.to(fabric.device) for tensor in next(stream))
-                    if not len(images):
-                        continue  # none of this part can be read
-                    torch.manual_seed(derive(recipe.seed, "dropout", step, part))
-                    logits = model(images)  # (B / accum, K)
-                    smoothing = recipe.label_smoothing
-                    part_loss = F.cross_entropy(logits, targets, reduction="sum", label_smoothing=smoothing)
-                    fabric.backward(part_loss / recipe.batch_size)
-                    loss += part_loss.item() / recipe.batch_size
-                    used += len(images)
-                loss *= self._mean_over(used, step)
-                norm = clip_global_norm(self.model.parameters(), recipe.grad_clip).item()
-                self._check_finite(step, loss, norm, rate)
-                fabric_optimizer.step()
-                fabric_optimizer.zero_grad()
-                entry: dict[str, Any] = {"step": step, "loss": loss, "lr": rate, "grad_norm": norm}
-                if gaps := self.skipped[skipped:]:
-                    entry["skipped"] = self._report(gaps)
-                done = step + 1
+                start = time.perf_counter()
+                entry, stopping = self._step(step, fabric, module, trained, optimizer, stream, stop)
+                if average is not None:
+                    average.update(trained, step)
+                seconds, done = time.perf_counter() - start, step + 1
                 if recipe.eval_every and done % recipe.eval_every == 0 and done < recipe.steps:
-                    entry |= self.evaluate()
-                self.log.append(entry)
-                log_file.write(json.dumps(entry) + "\n")
-                advance(recipe.batch_size, note=f"loss {loss:.4f}")
-                if done == recipe.steps or done % recipe.checkpoint_every == 0 or stop.is_set():
-                    log_file.flush()
-                    save_state(self.out / STATE, done, self.model, optimizer, self.identity)
-                if stop.is_set() and done < recipe.steps:
+                    entry |= self._measure(trained, average)
+                log.write(entry, recipe.batch_size, seconds)
+                if processes.is_first():
+                    advise(self.log, recipe)
+                advance(recipe.batch_size, note=f"loss {entry['loss']:.4f}, accuracy {entry['accuracy']:.0%}")
+                if done == recipe.steps or done % recipe.checkpoint_every == 0 or stopping:
+                    log.flush()
+                    save_state(self.out, done, trained, optimizer, average, self.identity)
+                if stopping and done < recipe.steps:
                     raise Interrupted(f"stopped after step {done} of {recipe.steps}; go on with --resume")
+            self._bring_together(trained)
+            self.averaged = None if average is None else {n: whole(t) for n, t in average.tensors.items()}
         self.model.eval()
 
-    def _stream(self, first: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        recipe = self.recipe
-        augmentation = Augmentation(
-            self.preprocess,
-            recipe.crop_area,
-            recipe.flip,
-            recipe.augment,
-            recipe.augment_layers,
-            recipe.augment_magnitude,
-            recipe.erasing,
-        )
-        mixing = None
-        if recipe.mixup or recipe.cutmix_alpha:
-            classes = len(self.split.classes)
-            mixing = Mixing(recipe.batch_size, classes, recipe.mixup, recipe.cutmix_alpha, recipe.seed)
-        pictures = TrainingPictures(self.split, augmentation, recipe.seed, mixing)
-        positions = range(first * recipe.batch_size, recipe.steps * recipe.batch_size)
-        skipped = self.skipped if recipe.on_broken == "skip" else None
-        return batches(pictures, positions, recipe.batch_size // recipe.accum_steps, self.num_workers, skipped)
-
-    def _mean_over(self, used: int, step: int) -> float:
-        """Make a sum over `used` pictures, divided by the batch size, their mean; the factor that does it."""
-        if not used:
-            raise VitreousError(f"none of the {self.recipe.batch_size} pictures of step {step} can be read")
-        factor = self.recipe.batch_size / used
-        if factor != 1:
-            for parameter in self.model.parameters():
+    def _step(
+        self,
+        step: int,
+        fabric: Any,
+        module: Any,
+        trained: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        stream: Iterator[Part],
+        stop: threading.Event,
+    ) -> tuple[dict[str, Any], bool]:
+        """One step of the optimiser: what goes into the log, and whether a process was asked to stop."""
+        recipe, several = self.recipe, processes.count() > 1
+        loss, correct, used, gaps = 0.0, 0.0, 0, list[Broken]()
+        rate = self._learning_rate(step)
+        set_learning_rate(optimizer, rate)
+        trained.train()
+        for number in range(recipe.accum_steps):
+            part = next(stream)
+            gaps += part.gaps
+            images, targets = part.images.to(fabric.device), part.targets.to(fabric.device)
+            used += len(images)
+            seeds = [derive(recipe.seed, "dropout", position) for position in part.positions]
+            if not len(images):  # none of this part can be read
+                if not several:
+                    continue
+                images, seeds = images.new_zeros(1, *images.shape[1:]), [0]  # the other processes wait for its gradient
+            last = number == recipe.accum_steps - 1
+            with fabric.no_backward_sync(module, enabled=not last) if several else nullcontext():
+                with DropoutByPosition(seeds, fabric.device):
+                    logits = module(images)  # (b, K)
+                if len(targets):
+                    part_loss = total_loss(logits, targets, recipe.loss, recipe.label_smoothing)
+                    correct += count_correct(logits, targets)
+                else:
+                    part_loss = 0.0 * logits.sum()
+                # Over the processes gradients are averaged, and parts of a batch add up.
+                fabric.backward(part_loss * (processes.count() / recipe.batch_size))
+            loss += part_loss.item()
+        if recipe.on_broken == "skip":
+            gaps = [gap for found in processes.gather(gaps) for gap in found]
+        loss, correct, images_used, stops = processes.total([loss, correct, used, stop.is_set()], fabric.device)
+        if not images_used:
+            raise VitreousError(f"none of the {recipe.batch_size} pictures of step {step} can be read")
+        loss /= images_used
+        if images_used != recipe.batch_size:  # the gradient of the mean over those that are there
+            for parameter in trained.parameters():
                 if parameter.grad is not None:
-                    parameter.grad.mul_(factor)
-        return factor
+                    parameter.grad.mul_(recipe.batch_size / images_used)
+        norm = clip_global_norm(trained.parameters(), recipe.grad_clip).item()
+        check_finite(step, loss, norm, rate, recipe, self.out / STATE)
+        optimizer.step()
+        optimizer.zero_grad()
+        entry: dict[str, Any] = {"step": step, "loss": loss, "accuracy": correct / images_used}
+        entry |= {"lr": rate, "grad_norm": norm}
+        if gaps:
+            entry["skipped"] = self._report(gaps)
+        return entry, bool(stops)
+
+    def _measure(self, trained: nn.Module, average: Average | None) -> dict[str, float]:
+        """The scores of the weights, and of their average."""
+        self._bring_together(trained)
+        found = self.evaluate()
+        if average is not None:
+            with exchanged(self.model, {name: whole(tensor) for name, tensor in average.tensors.items()}):
+                found |= {f"ema_{name}": value for name, value in self.evaluate().items()}
+        return found
+
+    def _bring_together(self, trained: nn.Module) -> None:
+        """The weights that are trained in shares, whole again in `model`."""
+        if trained is not self.model:
+            values = trained.state_dict()
+            for name, tensor in self.model.state_dict().items():
+                fill(tensor, whole(values[name]))
 
     def _report(self, gaps: list[Broken]) -> list[str]:
         """The names of skipped pictures; why goes to the log of the program, once a picture."""
         for broken in gaps:
-            if broken.index not in self._known_broken:
+            if broken.index not in self._known_broken and processes.is_first():
                 self._known_broken.add(broken.index)
                 logger.warning("skipped %s", broken.error)
         return [self.split.names[broken.index] for broken in gaps]
@@ -173,21 +217,6 @@ class Loop:
             decay=r.decay,
             linear_end=r.linear_end,
         )
-
-    def _check_finite(self, step: int, loss: float, norm: float, rate: float) -> None:
-        if not (abs(loss) < float("inf") and abs(norm) < float("inf")):  # NaN compares false
-            raise VitreousError(
-                f"the loss is {loss} and the gradient's norm {norm} at step {step} (learning rate {rate:.2g}): "
-                f"try a smaller base_lr, such as {self.recipe.base_lr / 3:.2g}, or a longer warm-up. "
-                f"The weights of the last saved state are in {self.out / STATE}"
-            )
-
-    def _open_log(self, first: int) -> None:
-        """Keep the lines of the steps that the state has seen; a killed run may have written some more."""
-        path = self.out / LOG
-        lines = path.read_text(encoding="utf-8").splitlines() if first and path.exists() else []
-        self.log = [json.loads(line) for line in lines[:first]]
-        path.write_text("".join(line + "\n" for line in lines[:first]), encoding="utf-8")
 
 
 @contextmanager

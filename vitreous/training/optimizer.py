@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vitreous.processes import local, whole
+from vitreous.training.parts import count_blocks, rate_scale
 from vitreous.training.recipe import Recipe
 
 
@@ -30,13 +32,10 @@ class Momentum(torch.optim.Optimizer):
             params = [p for p in group["params"] if p.grad is not None]
             if not params:
                 continue
-            grads: list[Tensor] = [p.grad for p in params]
+            buffers = [self._buffer(p) for p in params]
+            grads, params, buffers = local([p.grad for p in params]), local(params), local(buffers)
             if group["weight_decay"]:
                 grads = list(torch._foreach_add(grads, params, alpha=group["weight_decay"]))
-            if "momentum" not in self.state[params[0]]:
-                for p in params:
-                    self.state[p]["momentum"] = torch.zeros_like(p, dtype=self.dtype)
-            buffers = [self.state[p]["momentum"] for p in params]
             if self.dtype == torch.float32:
                 torch._foreach_mul_(buffers, group["momentum"])
                 torch._foreach_add_(buffers, grads)
@@ -47,18 +46,41 @@ class Momentum(torch.optim.Optimizer):
                 torch._foreach_add_(params, sums, alpha=-group["lr"])
                 torch._foreach_copy_(buffers, sums)
 
+    def _buffer(self, parameter: Tensor) -> Tensor:
+        memory = self.state[parameter]
+        if "momentum" not in memory:
+            memory["momentum"] = torch.zeros_like(parameter, dtype=self.dtype)
+        return memory["momentum"]
+
 
 def make_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """The recipe's optimiser over all parameters; weight decay applies to the kernels alone."""
-    kernels = {id(m.weight) for m in model.modules() if isinstance(m, (nn.Linear, nn.Conv2d))}
-    trained = [p for p in model.parameters() if p.requires_grad]
-    groups = [
-        {"params": [p for p in trained if id(p) in kernels], "weight_decay": recipe.weight_decay},
-        {"params": [p for p in trained if id(p) not in kernels], "weight_decay": 0.0},
-    ]
+    """The recipe's optimiser over all parameters that are trained."""
+    groups = parameter_groups(model, recipe)
     if recipe.optimizer == "adamw":
-        return torch.optim.AdamW(groups, lr=recipe.base_lr, betas=(0.9, 0.999), fused=True)
+        return torch.optim.AdamW(groups, lr=recipe.base_lr, betas=recipe.betas, fused=True)
     return Momentum(groups, recipe.base_lr, recipe.momentum, getattr(torch, recipe.momentum_dtype))
+
+
+def parameter_groups(model: nn.Module, recipe: Recipe) -> list[dict[str, Any]]:
+    """Two groups: the kernels, which weight decay applies to, and the rest; with `layer_decay` two for every depth.
+
+    Each has its `scale` of the learning rate.
+    """
+    kernels = {id(m.weight) for m in model.modules() if isinstance(m, (nn.Linear, nn.Conv2d))}
+    blocks = count_blocks(model, "layer_decay") if recipe.layer_decay != 1 else 0
+    groups: dict[float, list[dict[str, Any]]] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            scale = rate_scale(name, blocks, recipe.layer_decay)
+            pair = [{"params": [], "weight_decay": decay, "scale": scale} for decay in (recipe.weight_decay, 0.0)]
+            groups.setdefault(scale, pair)[id(parameter) not in kernels]["params"].append(parameter)
+    return [group for scale in sorted(groups) for group in groups[scale]]
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """The schedule's rate, for each group times its scale."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group["scale"]
 
 
 def clip_global_norm(parameters: Iterable[Tensor], limit: float) -> Tensor:
@@ -67,7 +89,7 @@ def clip_global_norm(parameters: Iterable[Tensor], limit: float) -> Tensor:
     `limit` 0 leaves them alone. Source: vit_jax `train.py` (torch's own adds 1e-6 to the norm).
     """
     grads = [p.grad for p in parameters if p.grad is not None]
-    norm = torch.nn.utils.get_total_norm(grads)
+    norm = whole(torch.nn.utils.get_total_norm(grads))
     if limit:
-        torch._foreach_mul_(grads, (limit / norm).clamp(max=1.0))
+        torch._foreach_mul_(local(grads), (limit / norm).clamp(max=1.0))
     return norm

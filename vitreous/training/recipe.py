@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import sys
 from dataclasses import dataclass
 from importlib import resources
@@ -30,11 +31,20 @@ class Recipe:
         base_lr: the learning rate at the end of the warm-up.
         warmup_steps: steps over which the rate grows linearly from 0.
         decay: `"cosine"` to 0, or `"linear"` to `linear_end`.
-        momentum: of SGD; AdamW has betas (0.9, 0.999).
+        momentum: of SGD.
+        betas: of AdamW, for the running means of the gradient and of its square.
         momentum_dtype: `"float32"`, or `"bfloat16"` as vit_jax keeps it.
         weight_decay: on the kernels only: not on biases, norms, positions or the CLS token.
             Decoupled for AdamW, an L2 term for SGD.
         grad_clip: the greatest global norm of the gradient; 0 for none.
+        layer_decay: each block learns at this share of the rate of the block after it, and the embedding
+            at this share of the first block's; 1 for the same rate everywhere (Clark et al. 2020; Bao et al. 2022).
+        freeze: parts whose weights stay: `"backbone"` is all but the head; else the beginnings of parameters' names,
+            such as `["patch_embedding", "position_embedding", "blocks.0"]`.
+        ema_decay: of the running average of the weights, kept beside them, measured and saved with
+            them; 0 for none. In the first steps less of it: at most (1 + step) / (10 + step).
+        loss: `"softmax"` cross-entropy, or `"sigmoid"`: one binary cross-entropy a class, summed (AugReg's and
+            DeiT III's pre-training).
         label_smoothing: share of the target spread over all classes.
         image_size: pixels (H, W) to train at; None for the model's own.
         crop_area: least and greatest share of the area of the random crop; None for the whole picture.
@@ -51,6 +61,11 @@ class Recipe:
             smaller by one, and the picture is listed in the results.
         dropout_rate, attention_dropout_rate, stochastic_depth_rate: None for the model's own.
         new_head: put a zero head in place, even where the classes are the same.
+        head_bias: of a new head. With the sigmoid loss, -10 as in the paper's pre-training, or -ln K: at the
+            start every class is then unlikely.
+        representation_size: width of the pre-logits layer when pre-training; None for the configuration's own.
+        grad_checkpointing: compute each block again on the way back instead of keeping what is in it: a third
+            more work, and memory for one block's activations rather than for all.
         val_fraction: held out of the data where it has no val or test split.
         eval_every: steps between evaluations; 0 for one at the end.
         checkpoint_every: steps between saved states.
@@ -71,8 +86,13 @@ class Recipe:
     linear_end: float = 1e-5
     momentum: float = 0.9
     momentum_dtype: str = "float32"
+    betas: tuple[float, float] = (0.9, 0.999)
     weight_decay: float = 0.0
     grad_clip: float = 1.0
+    layer_decay: float = 1.0
+    freeze: tuple[str, ...] = ()
+    ema_decay: float = 0.0
+    loss: str = "softmax"
     label_smoothing: float = 0.0
     image_size: Size | None = None
     crop_area: tuple[float, float] | None = (0.05, 1.0)
@@ -88,6 +108,9 @@ class Recipe:
     attention_dropout_rate: float | None = None
     stochastic_depth_rate: float | None = None
     new_head: bool = True
+    head_bias: float = 0.0
+    representation_size: int | None = None
+    grad_checkpointing: bool = False
     val_fraction: float = 0.1
     eval_every: int = 0
     checkpoint_every: int = 500
@@ -97,8 +120,9 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.image_size is not None:
             object.__setattr__(self, "image_size", as_size(self.image_size, "image_size"))
-        if self.crop_area is not None:
-            object.__setattr__(self, "crop_area", tuple(self.crop_area))
+        for name in ("crop_area", "betas", "freeze"):
+            if isinstance(getattr(self, name), list):
+                object.__setattr__(self, name, tuple(getattr(self, name)))
         for name in ("steps", "batch_size", "accum_steps", "checkpoint_every"):
             self._check(name, isinstance(getattr(self, name), int) and getattr(self, name) >= 1, "a whole number >= 1")
         for name in ("warmup_steps", "eval_every"):
@@ -114,11 +138,21 @@ class Recipe:
         self._check("erasing", 0 <= self.erasing <= 1, "in [0, 1]")
         self._check("mixup_alpha", self.mixup_alpha is None or self.mixup_alpha >= 0, ">= 0")
         self._check("cutmix_alpha", self.cutmix_alpha >= 0, ">= 0")
-        for name in ("momentum", "label_smoothing", "val_fraction"):
+        for name in ("momentum", "label_smoothing", "val_fraction", "ema_decay"):
             self._check(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
         for name in ("dropout_rate", "attention_dropout_rate", "stochastic_depth_rate"):
             value = getattr(self, name)
             self._check(name, value is None or 0 <= value < 1, "in [0, 1)")
+        self._check("layer_decay", 0 < self.layer_decay <= 1, "in (0, 1]")
+        self._check("head_bias", abs(self.head_bias) < math.inf, "a number")
+        betas = isinstance(self.betas, tuple) and len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)
+        self._check("betas", betas, "two numbers in [0, 1)")
+        parts = isinstance(self.freeze, tuple) and all(isinstance(part, str) and part for part in self.freeze)
+        self._check("freeze", parts, 'a list of parts, such as ["backbone"]')
+        for name in ("flip", "new_head", "grad_checkpointing"):
+            self._check(name, isinstance(getattr(self, name), bool), "true or false")
+        size = self.representation_size
+        self._check("representation_size", size is None or (isinstance(size, int) and size >= 1), "a whole number >= 1")
         for name, allowed in _CHOICES.items():
             self._check(name, getattr(self, name) in allowed, f"one of {', '.join(allowed)}")
         area = self.crop_area
@@ -198,6 +232,7 @@ class Recipe:
 _CHOICES = {
     "optimizer": ("sgd", "adamw"),
     "decay": ("cosine", "linear"),
+    "loss": ("softmax", "sigmoid"),
     "momentum_dtype": ("float32", "bfloat16"),
     "augment": AUGMENTS,
     "on_broken": ("stop", "skip"),

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 import vitreous
+from vitreous import processes
 from vitreous.classifier import Classifier
 from vitreous.config import ViTConfig
 from vitreous.data.source import DataSet, Split, open_data
@@ -18,9 +19,13 @@ from vitreous.evaluation.report import write_report
 from vitreous.files import write_text
 from vitreous.model import VisionTransformer
 from vitreous.preprocess import Preprocess
+from vitreous.processes import Strategy
 from vitreous.seeds import derive, seeded
-from vitreous.training.loop import STATE, Loop
+from vitreous.training.ema import exchanged
+from vitreous.training.loop import Loop
 from vitreous.training.recipe import Recipe
+from vitreous.training.state import has_state
+from vitreous.weights import native
 from vitreous.weights.checkpoint import Checkpoint
 
 logger = logging.getLogger("vitreous")
@@ -32,6 +37,8 @@ class TrainingResult:
     """A finished run: the classifier, how good it is on the held-out pictures, and the folder with all of it.
 
     `samples` pictures were seen, counted anew each time; `skipped` names those that could not be read.
+    With `ema_decay`, `average` is what the average weights score; the file holds both, and
+    `load(..., weights="ema")` takes them.
     """
 
     classifier: Classifier
@@ -41,6 +48,7 @@ class TrainingResult:
     out: Path
     samples: int
     skipped: tuple[str, ...]
+    average: Evaluation | None = None
 
 
 def finetune(
@@ -52,6 +60,8 @@ def finetune(
     resume: bool = False,
     num_workers: int | None = None,
     progress: bool = True,
+    strategy: Strategy = "ddp",
+    tensorboard: bool = False,
     **overrides: Any,
 ) -> TrainingResult:
     """Fine-tune a classifier on a data set: a new zero head, and every weight trained (section 3.2).
@@ -67,6 +77,8 @@ def finetune(
         recipe: a name, a TOML file, or a `Recipe`.
         resume: go on with the run in `out` where it stopped.
         num_workers: processes that decode pictures; the result does not depend on it.
+        strategy: on several processes, as `torchrun` starts them: `"ddp"` or `"fsdp"`.
+        tensorboard: write curves into `out`/tensorboard.
         overrides: values of the recipe, e.g. `steps=100, image_size=384`.
 
     Raises:
@@ -79,7 +91,8 @@ def finetune(
     train, val = training_splits(dataset, settings)
     start = _start_from(clf, train.classes, settings)
     origin = {"start": clf.provenance}
-    return _run(start, dataset, train, val, Path(out), settings, origin, resume, num_workers, progress)
+    how = How(resume, num_workers, progress, strategy, tensorboard)
+    return _run(start, dataset, train, val, Path(out), settings, origin, how)
 
 
 def pretrain(
@@ -92,6 +105,8 @@ def pretrain(
     resume: bool = False,
     num_workers: int | None = None,
     progress: bool = True,
+    strategy: Strategy = "ddp",
+    tensorboard: bool = False,
     **overrides: Any,
 ) -> TrainingResult:
     """Train from random weights, drawn from the recipe's seed; otherwise as `finetune`.
@@ -103,11 +118,15 @@ def pretrain(
     settings = Recipe.load(recipe, **overrides)
     dataset = data if isinstance(data, DataSet) else open_data(data)
     train, val = training_splits(dataset, settings)
+    if settings.representation_size is not None:
+        config = config.replace(representation_size=settings.representation_size)
     with seeded(derive(settings.seed, "weights")):
         model = VisionTransformer(config.replace(num_classes=len(train.classes)))
+    _set_bias(model, settings.head_bias)
     clf = Classifier(model, preprocess or Preprocess.preset("google", size=config.image_size), train.classes)
     start = _start_from(clf, train.classes, settings.replace(new_head=False))
-    return _run(start, dataset, train, val, Path(out), settings, {"start": None}, resume, num_workers, progress)
+    how = How(resume, num_workers, progress, strategy, tensorboard)
+    return _run(start, dataset, train, val, Path(out), settings, {"start": None}, how)
 
 
 def training_splits(dataset: DataSet, recipe: Recipe) -> tuple[Split, Split | None]:
@@ -139,10 +158,27 @@ def _start_from(clf: Classifier, classes: tuple[str, ...], recipe: Recipe) -> Cl
     start = Classifier(model, clf.preprocess, clf.labels, clf.provenance)
     if recipe.new_head:
         start.reset_head(labels=classes)
+        _set_bias(model, recipe.head_bias)
         logger.info("new zero head for the %d classes of the training data", len(classes))
     elif start.labels != classes:
         raise DataError("new_head=false needs a model whose classes are exactly those of the training data")
     return start.resize(recipe.image_size) if recipe.image_size else start
+
+
+def _set_bias(model: VisionTransformer, value: float) -> None:
+    if model.head is not None:
+        torch.nn.init.constant_(model.head.bias, value)
+
+
+@dataclass(frozen=True)
+class How:
+    """What a run's result does not depend on."""
+
+    resume: bool
+    num_workers: int | None
+    progress: bool
+    strategy: Strategy
+    tensorboard: bool
 
 
 def _run(
@@ -153,12 +189,12 @@ def _run(
     out: Path,
     recipe: Recipe,
     origin: dict[str, Any],
-    resume: bool,
-    num_workers: int | None,
-    progress: bool,
+    how: How,
 ) -> TrainingResult:
-    _prepare_folder(out, resume)
-    write_text(out / "recipe.toml", recipe.to_toml())
+    processes.connect(how.strategy)
+    _prepare_folder(out, how.resume)
+    if processes.is_first():
+        write_text(out / "recipe.toml", recipe.to_toml())
     held_out = {"fraction": recipe.val_fraction, "seed": recipe.seed} if val and dataset.unsplit() else None
     data = {
         "name": dataset.root.resolve().name,
@@ -168,14 +204,29 @@ def _run(
     }
     identity = {"recipe": recipe.to_dict(), "classes": list(train.classes), "data": data}
 
-    def measure_midway() -> dict[str, float]:
+    def measure(progress: bool = False) -> Evaluation | None:
         if val is None:
-            return {}
-        result = evaluate_split(clf, val, num_workers=num_workers, progress=False, on_broken=recipe.on_broken)
-        return {"val_loss": result.loss, "val_top1": result.top1}
+            return None
+        return evaluate_split(clf, val, num_workers=how.num_workers, progress=progress, on_broken=recipe.on_broken)
 
-    loop = Loop(clf.model, train, clf.preprocess, recipe, out, identity, measure_midway, num_workers, progress)
-    loop.run(resume and (out / STATE).exists())
+    def measure_midway() -> dict[str, float]:
+        found = measure()
+        return {} if found is None else {"val_loss": found.loss, "val_top1": found.top1}
+
+    loop = Loop(
+        clf.model,
+        train,
+        clf.preprocess,
+        recipe,
+        out,
+        identity,
+        measure_midway,
+        how.num_workers,
+        how.progress,
+        how.strategy,
+        how.tensorboard,
+    )
+    loop.run(how.resume and has_state(out))
     gaps = [name for entry in loop.log for name in entry.get("skipped", ())]
     samples, skipped = recipe.steps * recipe.batch_size - len(gaps), sorted(set(gaps))
     clf.provenance = {
@@ -187,15 +238,46 @@ def _run(
         "samples": samples,
         "skipped": skipped,
     }
-    clf.save(out / MODEL)
-    evaluation = None
-    if val is not None:
-        evaluation = evaluate_split(clf, val, num_workers=num_workers, progress=progress, on_broken=recipe.on_broken)
-        metrics = {**evaluation.to_dict(), "training": {"samples": samples, "skipped": skipped}}
-        write_text(out / "metrics.json", json.dumps(metrics, indent=1))
+    _save(clf, loop.averaged, out)  # before it is measured: whatever happens then, the model is there
+    evaluation, average = measure(how.progress), None
+    if loop.averaged is not None:
+        with exchanged(clf.model, loop.averaged):
+            average = measure(how.progress)
+    if evaluation is not None:
+        both = {"raw": evaluation, "ema": average}
+        clf.provenance["scores"] = {kind: {"top1": e.top1, "loss": e.loss, "n": e.n} for kind, e in both.items() if e}
+        _save(clf, loop.averaged, out)
         val = evaluation.split  # without those that could not be read
-        write_report(out / "report.html", evaluation, clf, val, log=loop.log)
-    return TrainingResult(clf, evaluation, val, loop.log, out, samples, tuple(skipped))
+        if processes.is_first():
+            _write_metrics(out, clf, evaluation, average, loop.log, {"samples": samples, "skipped": skipped})
+    return TrainingResult(clf, evaluation, val, loop.log, out, samples, tuple(skipped), average)
+
+
+def _save(clf: Classifier, averaged: dict[str, torch.Tensor] | None, out: Path) -> None:
+    if processes.is_first():
+        tensors = clf.model.state_dict()
+        checkpoint = Checkpoint(clf.model.config, tensors, clf.preprocess, clf.labels, dict(clf.provenance))
+        native.write(out / MODEL, checkpoint, averaged)
+
+
+def _write_metrics(
+    out: Path,
+    clf: Classifier,
+    evaluation: Evaluation,
+    average: Evaluation | None,
+    log: list[dict[str, Any]],
+    training: dict[str, Any],
+) -> None:
+    metrics = {**evaluation.to_dict(), "training": training}
+    notes = []
+    if average is not None:
+        metrics["ema"] = average.to_dict()
+        notes.append(
+            f"These are the raw weights. Their running average (EMA), in the same file, puts {average.top1:.1%} right: "
+            'load it with weights="ema".'
+        )
+    write_text(out / "metrics.json", json.dumps(metrics, indent=1))
+    write_report(out / "report.html", evaluation, clf, evaluation.split, log=log, notes=notes)
 
 
 def _prepare_folder(out: Path, resume: bool) -> None:
@@ -203,7 +285,7 @@ def _prepare_folder(out: Path, resume: bool) -> None:
         out.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise VitreousError(f"{out} is a file: --out takes a folder") from None
-    if (out / STATE).exists() and not resume:
+    if has_state(out) and not resume:
         raise VitreousError(f"{out} already holds a run: go on with --resume, or choose another --out")
-    if resume and not (out / STATE).exists():
+    if resume and not has_state(out) and processes.is_first():
         logger.warning("nothing to resume in %s: starting anew", out)

@@ -1,13 +1,17 @@
 """Our own single file: a `.safetensors` whose header holds the whole classifier.
 
-Tensors have the names of `VisionTransformer.state_dict()`. The header's metadata holds, as
+Tensors have the names of `VisionTransformer.state_dict()`; with `ema/` before them they are the
+running average of the weights over training, where there is one. The header's metadata holds, as
 JSON, the configuration, the preprocessing, the class names and the provenance.
 """
 
 import json
+import logging
 from pathlib import Path
+from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from vitreous.config import ViTConfig
 from vitreous.cost import cost
@@ -18,18 +22,28 @@ from vitreous.weights.safefile import read_metadata, read_safetensors, write_saf
 
 __all__ = ["read", "read_metadata", "write", "write_safetensors"]
 
+logger = logging.getLogger("vitreous")
 FORMAT_VERSION = 1
+EMA = "ema/"
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
-def read(path: Path) -> Checkpoint:
+def read(path: Path, weights: Literal["raw", "ema"] | None = None) -> Checkpoint:
     """Read a file that `write` wrote.
+
+    Args:
+        path: the file.
+        weights: which of the two, where it holds both; else the raw ones, and it is said.
 
     Raises:
         WeightsError: not whole, not ours, from a newer version, or with a header that is not understood.
     """
     meta, tensors = read_safetensors(path)
     _check_version(meta, path)
+    averaged = {name.removeprefix(EMA): tensor for name, tensor in tensors.items() if name.startswith(EMA)}
+    if weights == "ema" and not averaged:
+        raise WeightsError(f"{path} holds no ema weights: it was trained without ema_decay")
+    tensors = averaged if weights == "ema" else {n: t for n, t in tensors.items() if not n.startswith(EMA)}
     try:
         labels = json.loads(meta["vitreous.labels"])
         checkpoint = Checkpoint(
@@ -39,14 +53,18 @@ def read(path: Path) -> Checkpoint:
             labels=None if labels is None else tuple(labels),
             provenance=json.loads(meta["vitreous.provenance"]),
         )
+        if averaged:
+            checkpoint.provenance["weights"] = _which(weights or "raw", checkpoint.provenance.get("scores") or {})
         _check(checkpoint)
     except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError) as error:
         raise WeightsError(f"{path}: its header is damaged ({type(error).__name__}: {error})") from None
+    if averaged and weights is None:
+        logger.warning("%s: weights taken: %s", path, checkpoint.provenance["weights"])
     return checkpoint
 
 
-def write(path: Path, checkpoint: Checkpoint) -> None:
-    """Write everything to one file, atomically."""
+def write(path: Path, checkpoint: Checkpoint, averaged: dict[str, Tensor] | None = None) -> None:
+    """Write everything to one file, atomically; `averaged` are the average weights, by the same names."""
     meta = {
         "format": "pt",
         "vitreous.format": str(FORMAT_VERSION),
@@ -55,7 +73,17 @@ def write(path: Path, checkpoint: Checkpoint) -> None:
         "vitreous.labels": json.dumps(checkpoint.labels, ensure_ascii=False),
         "vitreous.provenance": json.dumps(checkpoint.provenance, ensure_ascii=False),
     }
-    write_safetensors(path, checkpoint.tensors, meta)
+    average = {f"{EMA}{name}": tensor for name, tensor in (averaged or {}).items()}
+    write_safetensors(path, {**checkpoint.tensors, **average}, meta)
+
+
+def _which(taken: str, scores: dict[str, Any]) -> str:
+    """`"raw, top-1 91.2 %; not taken: ema, top-1 92.0 %"`."""
+
+    def words(kind: str) -> str:
+        return kind + (f", top-1 {100 * scores[kind]['top1']:.1f} %" if kind in scores else "")
+
+    return f"{words(taken)}; not taken: {words('ema' if taken == 'raw' else 'raw')}"
 
 
 def _check_version(meta: dict[str, str], path: Path) -> None:

@@ -57,4 +57,17 @@ def read_metadata(path: Path) -> dict[str, Any]:
 def write_safetensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
     """A file that is whole or not there; tensors are made contiguous and brought to the CPU."""
     with atomic_path(path) as part:
-        save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, part, metadata)
+        write_part(part, {name: t.detach().cpu().contiguous() for name, t in tensors.items()}, metadata)
+
+
+def write_part(part: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+    """The same tensors and metadata always give the same bytes: the library writes the metadata in any order."""
+    save_file(tensors, part, metadata)
+    with part.open("r+b") as file:
+        (size,) = struct.unpack("<Q", file.read(8))
+        header = json.loads(file.read(size))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode().ljust(size)
+        if len(text) == size:  # it was JSON without spaces before: only the order changes
+            file.seek(8)
+            file.write(text)

@@ -61,7 +61,7 @@ def read_checkpoint(path: Path, hints: Hints | None = None) -> Checkpoint:
     file = _in_folder(path) if path.is_dir() else path
     kind = "shards" if file.name.endswith(INDEX) else _kind(file)
     if kind == "safetensors" and "vitreous.format" in _metadata(file):
-        return native.read(file)
+        return native.read(file, hints.weights)
     if kind == "npz":
         checkpoint = google.read(file, hints.image_size)
         checkpoint.head_expected = True
