@@ -189,7 +189,11 @@ def letters(config: ViTConfig) -> dict[str, int]:
         "D": config.hidden_size,
         "M": config.mlp_dim,
     }
-    symbols |= {"S": N + (config.classifier == "token" or config.gap_class_token), "L": config.num_layers, "K": config.num_classes}
+    symbols |= {
+        "S": N + (config.classifier == "token" or config.gap_class_token),
+        "L": config.num_layers,
+        "K": config.num_classes,
+    }
     symbols["R"] = config.representation_size or 0
     if config.resnet:
         symbols |= {"C_": config.resnet.out_channels, "w": config.resnet.width}

@@ -70,6 +70,6 @@ def test_attention_is_half_of_the_blocks_at_the_crossover(name: str) -> None:
 def test_an_odd_patch_and_a_wide_image_can_be_drawn(tmp_path) -> None:
     config = ViTConfig(image_size=(30, 60), patch_size=(5, 10), hidden_size=32, num_heads=2, mlp_dim=64, num_layers=2)
     labels = draw(config).axes[0].get_legend_handles_labels()[1]
-    assert labels == ["patches 5x10", "patches 10x20", "30x60: 0.000769 GMACs", "attention's products alone"]
+    assert labels == ["patches 5x10", "patches 10x20", "30x60: 0.000986 GMACs", "attention's products alone"]
     with pytest.raises(ConfigError, match=r"a plot is written as .svg, .png, .pdf, not 'gif'"):
         save(config, tmp_path / "cost.gif")

@@ -78,7 +78,7 @@ def _run(config: ViTConfig, batch_size: int, training: bool, repeats: int) -> Me
     """In the child: first what every process needs once, then the model."""
     import torch
 
-    _passes(ViTConfig(image_size=32, hidden_size=64, num_layers=1, num_heads=1, mlp_dim=64), 1, training, 1)
+    _passes(ViTConfig(image_size=(32, 32), hidden_size=64, num_layers=1, num_heads=1, mlp_dim=64), 1, training, 1)
     seconds, peak = _passes(config, batch_size, training, 1 + repeats)
     timed = seconds[1:]
     return Measured(

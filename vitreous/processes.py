@@ -28,7 +28,7 @@ def connect(strategy: Strategy = "ddp", precision: Any = "32-true") -> Any:
     """
     from lightning_fabric import Fabric
 
-    world = int(os.environ.get("WORLD_SIZE", 1)) if "TORCHELASTIC_RUN_ID" in os.environ else 1
+    world = _world()
     if world == 1:
         return Fabric(devices=1, precision=precision)
     here = int(os.environ["LOCAL_WORLD_SIZE"])
@@ -37,6 +37,21 @@ def connect(strategy: Strategy = "ddp", precision: Any = "32-true") -> Any:
     fabric = Fabric(devices=here, num_nodes=world // here, strategy=how, precision=precision)
     fabric.launch()
     return fabric
+
+
+def device() -> torch.device:
+    """Where this process computes; connects it to the others of `torchrun`.
+
+    Alone, it asks torch: importing Fabric takes longer than predicting one picture.
+    """
+    if _world() > 1:
+        return torch.device(connect().device)
+    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return found or torch.device("cpu")
+
+
+def _world() -> int:
+    return int(os.environ.get("WORLD_SIZE", 1)) if "TORCHELASTIC_RUN_ID" in os.environ else 1
 
 
 def rank() -> int:

@@ -40,9 +40,9 @@ def evaluate(
     from vitreous.evaluation.report import write_report
     from vitreous.files import write_text
 
-    fabric = processes.connect()
+    device = processes.device()
     clf = load(model, weights=kind_of_weights(weights))
-    clf.model.to(fabric.device)
+    clf.model.to(device)
     chosen, name = measured_split(clf, open_data(data), split)
     evaluation = evaluate_split(clf, chosen, name, batch_size=batch_size, num_workers=workers)
     if not processes.is_first():

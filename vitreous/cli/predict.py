@@ -65,9 +65,9 @@ def predict(
     from vitreous.classifier import load
 
     size, kind = parse_size(image_size), kind_of_weights(weights)
-    fabric = processes.connect()
+    device = processes.device()
     clf = load(model, image_size=size, weights=kind)
-    clf.model.to(fabric.device)
+    clf.model.to(device)
     clf.check_head()
     own = processes.share(len(pictures))
     predictor = clf if runtime is None else _compiled(clf, runtime, min(len(own), CHUNK) or 1)

@@ -27,7 +27,7 @@ class Positions(Sequence[int]):
         first, last: steps of the run, from the first to before the last.
         batch_size: pictures of a step, over all parts and processes.
         accum_steps: parts of a step.
-        rank, count: which process of how many.
+        rank, ranks: which process of how many.
 
     Raises:
         ConfigError: a batch that cannot be cut so.
@@ -38,19 +38,19 @@ class Positions(Sequence[int]):
     batch_size: int
     accum_steps: int
     rank: int = 0
-    count: int = 1
+    ranks: int = 1
 
     def __post_init__(self) -> None:
-        if self.batch_size % (self.accum_steps * self.count):
+        if self.batch_size % (self.accum_steps * self.ranks):
             raise ConfigError(
                 f"batch_size {self.batch_size} cannot be cut into accum_steps {self.accum_steps} parts for each of "
-                f"{self.count} processes: make it a multiple of {self.accum_steps * self.count}"
+                f"{self.ranks} processes: make it a multiple of {self.accum_steps * self.ranks}"
             )
 
     @property
     def size(self) -> int:
         """Pictures of one part for one process."""
-        return self.batch_size // (self.accum_steps * self.count)
+        return self.batch_size // (self.accum_steps * self.ranks)
 
     def __len__(self) -> int:
         return (self.last - self.first) * self.accum_steps * self.size
@@ -65,7 +65,7 @@ class Positions(Sequence[int]):
         if not 0 <= place < len(self):
             raise IndexError(place)
         part, within = divmod(place, self.size)
-        return self.first * self.batch_size + (part * self.count + self.rank) * self.size + within
+        return self.first * self.batch_size + (part * self.ranks + self.rank) * self.size + within
 
 
 @dataclass(frozen=True)
