@@ -122,8 +122,8 @@ def _map(name: str, explanation: Explanation, found: Findings, picture: bytes) -
     if check is not None and check.tests:
         t = check.tests[0]
         sentence = (
-            f"Removing the patch that this map ranks first changes the score by {t.top_fall:.2f} nats; "
-            f"the most that any patch does is {t.largest_fall:.2f} "
+            f"Removing the patch that this map ranks first takes {_number(t.top_fall)} nats from the score; "
+            f"the most that any patch takes is {_number(t.largest_fall)} "
             f"(T = {_number(t.top_effect)}, removal by {t.operator})."
         )
     return {
