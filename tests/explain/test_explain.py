@@ -20,6 +20,7 @@ from vitreous.explain import (
     logit_lens,
     occlusion,
     pointing,
+    readout_attention,
     rise,
     rollout,
     token_norms,
@@ -249,3 +250,18 @@ def test_every_exported_picture_carries_its_caption(tmp_path):
     made.save(tmp_path / "why.png")
     assert (tmp_path / "why.png").stat().st_size > 5000
     assert '"method": "occlusion"' in made.to_json()
+
+
+def test_reading_attention_takes_no_second_pass_for_the_answer(monkeypatch):
+    model = tiny(num_classes=5)
+    images = images_for(model)
+    expected = ask(model, images).logits
+
+    def second_pass(*_):
+        raise AssertionError("a second pass")
+
+    monkeypatch.setattr("vitreous.explain.question.logits_of", second_pass)
+    question = ask(model, images)
+    read = readout_attention(question)
+    assert torch.equal(question.target, expected.argmax(dim=1))
+    assert (read.logits - expected).abs().max() <= 1e-5 * expected.abs().max()

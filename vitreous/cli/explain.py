@@ -73,8 +73,9 @@ def _read(question: "Question", image: Path, model: str) -> "Findings":
     from vitreous.explain.page import Findings
     from vitreous.explain.reads import attention, readout_attention
 
+    reads = readout_attention(question)  # first: its pass also says which class is in question
     headed = question.target is not None
-    found = Findings(image.name, question, readout_attention(question), logit_lens(question) if headed else None)
+    found = Findings(image.name, question, reads, logit_lens(question) if headed else None)
     found.maps["attention"] = attention(question)
     found.notes += [("model", model), ("picture", str(image)), ("vitreous", vitreous.__version__)]
     if not headed:
