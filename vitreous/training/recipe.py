@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from vitreous.config import Size, as_size
 from vitreous.data.augment import AUGMENTS, AUGREG, MAX_MAGNITUDE
@@ -241,7 +241,7 @@ _CHOICES = {
 
 
 def parse_overrides(pairs: list[str]) -> dict[str, Any]:
-    """`["base_lr=0.01", "augment=rand"]` -> values, read as TOML, or as plain words.
+    """`["base_lr=0.01", "augment=rand"]` -> values, read as TOML, or as plain words; `none` for keys that may be None.
 
     Raises:
         ConfigError: a pair without `=`, or an unknown key.
@@ -255,8 +255,12 @@ def parse_overrides(pairs: list[str]) -> dict[str, Any]:
         try:
             values[key] = tomllib.loads(f"x = {text}")["x"]
         except tomllib.TOMLDecodeError:
-            values[key] = None if text.lower() in ("none", "null") else text
+            values[key] = text
     _known(values)
+    types = get_type_hints(Recipe)
+    for key, value in values.items():
+        if value in ("none", "null") and type(None) in get_args(types[key]):
+            values[key] = None
     return values
 
 
