@@ -235,8 +235,6 @@ def _count_blocks(parts: Parts, config: ViTConfig) -> None:
     """Equations 2 and 3, all L blocks together."""
     S, D, M, L, h = config.num_tokens, config.hidden_size, config.mlp_dim, config.num_layers, config.num_heads
     T = (L - 1) * S + _rows_read(config)  # tokens that all blocks together compute for logits
-    F = L - (config.classifier == "token")  # blocks with a key and a value for every token: see `Attention.read`
-    one = L - F  # the block whose single query reads the tokens themselves
     mask = 1 if config.dropout_rate else 0  # bytes an element
     # With dropout on the weights, both they and the thinned ones are kept, and the mask.
     weight = 2 * parts.size + 1 if config.attention_dropout_rate else parts.size
@@ -251,20 +249,18 @@ def _count_blocks(parts: Parts, config: ViTConfig) -> None:
         "query, key, value",
         macs=("L·3·S·D²", L * 3 * S * D**2),
         params=("L·(3·D² + 3·D)", L * (3 * D**2 + 3 * D)),
-        for_logits=3 * T * D**2,
+        for_logits=(2 * L * S + T) * D**2,
         kept=L * S * D,
     )
     attention = ("L·S²·D", L * S**2 * D)
-    for_logits = F * S**2 * D + one * h * S * D
-    parts.add("scores q·kᵀ", macs=attention, for_logits=for_logits, kept=2 * F * S * D + one * (1 + h) * D)
+    parts.add("scores q·kᵀ", macs=attention, for_logits=T * S * D, kept=(T + L * S) * D)
     parts.add(
         "attention·v",
         macs=attention,
-        for_logits=for_logits,
-        kept=F * S * D + one * h * (D + 1),  # found, and the weights' sum
-        kept_bytes=one * h * S * weight,
-        fused_bytes=F * S * h * STATISTIC,
-        explicit_bytes=F * h * S * S * weight,
+        for_logits=T * S * D,
+        kept=L * S * D,
+        fused_bytes=T * h * STATISTIC,
+        explicit_bytes=T * h * S * weight,
     )
     parts.add(
         "output projection",
@@ -318,16 +314,11 @@ def _peak(config: ViTConfig, size: int, explicit: bool) -> int:
     if config.resnet:
         moments += stem_moments(config, config.resnet, size)
     for rows in (S, _rows_read(config)) if config.num_layers > 1 else (_rows_read(config),):
-        if rows == S:
-            heads = 5 * S * D  # block input, normalised, q, k, v
-            weights = h * S * S if explicit else 0
-            moments += [
-                size * (heads + 2 * weights),  # scores and their softmax
-                size * (heads + weights + 2 * S * D),  # merged heads and their projection
-            ]
-        else:  # block input, normalised; q, what it seeks and finds; scores and their softmax; values, four times
-            moments.append(size * (2 * (S * D + h * D + h * S) + 4 * D))
+        heads = (4 * S + rows) * D  # block input, normalised, k, v of all tokens, q
+        weights = h * rows * S if explicit else 0
         moments += [
+            size * (heads + 2 * weights),  # scores and their softmax
+            size * (heads + weights + 2 * rows * D),  # merged heads and their projection
             size * (S * D + 2 * rows * (D + M)),  # block input, residual, normalised; GELU and its input
             size * (S * D + rows * (3 * D + M)),  # the same with GELU's output projected
         ]

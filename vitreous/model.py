@@ -84,32 +84,10 @@ class Attention(nn.Module):
         return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
 
     def forward(self, x: Tensor, rows: slice = ALL) -> Tensor:
-        if rows is not ALL:
-            return self.read(x, rows)[0]
-        q, k, v = self.project(x)
+        q, k, v = self.project(x, rows)
         dropout = self.dropout_rate if self.training else 0.0
-        y = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)  # (B, h, S, d)
-        return self.out(y.transpose(1, 2).flatten(2))  # (B, S, D)
-
-    def read(self, x: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
-        """What a few tokens read from all, without anyone's key or value: (B, S, D) -> (B, rows, D) and the weights.
-
-        q (x W_k + b_k)^T = (q W_k^T) x^T + q b_k^T, whose last term is the same for every key and so nothing to
-        softmax; and A (x W_v + b_v) = (A x) W_v + b_v, the weights' sum being 1. The same numbers by another order
-        of products: for one token 2·h·S·D of work in place of 2·S·D².
-        """
-        h, d = self.num_heads, x.shape[-1] // self.num_heads
-        w_q, w_k, w_v = self.qkv.weight.chunk(3)  # (D, D) each, rows head by head
-        b_q, _, b_v = self.qkv.bias.chunk(3)
-        q = F.linear(x[:, rows], w_q, b_q).unflatten(-1, (h, d))  # (B, rows, h, d)
-        sought = torch.einsum("brhd,hdD->bhrD", q, w_k.unflatten(0, (h, d)))
-        scores = torch.einsum("bhrD,bsD->bhrs", sought, x) / math.sqrt(d)
-        weights = scores.softmax(dim=-1)  # (B, h, rows, S)
-        kept = F.dropout(weights, self.dropout_rate, self.training)
-        found = torch.einsum("bhrs,bsD->bhrD", kept, x)
-        y = torch.einsum("bhrD,hdD->brhd", found, w_v.unflatten(0, (h, d)))  # (B, rows, h, d)
-        y = y + b_v.unflatten(0, (h, d)) * kept.sum(dim=-1).transpose(1, 2)[..., None]  # dropout's sum is not 1
-        return self.out(y.flatten(2)), weights  # (B, rows, D), (B, h, rows, S)
+        y = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)  # (B, h, rows, d)
+        return self.out(y.transpose(1, 2).flatten(2))  # (B, rows, D)
 
     def weights(self, x: Tensor, rows: slice | Sequence[int] = ALL) -> Tensor:
         """The attention weights themselves, in float32: (B, S, D) -> (B, h, rows, S); rows sum to 1."""

@@ -130,55 +130,35 @@ def _embed(g: Graph, model: VisionTransformer, x: str) -> str:
 
 def _block(g: Graph, block: Block, x: str, tokens: int, *, only_cls: bool) -> str:
     """Equations 2 and 3; with `only_cls`, of the first token alone."""
-    y = g.norm(x, block.norm1)  # (B, S, D)
-    if only_cls:
-        x, y = _first(g, x), _read(g, block, y)  # (B, 1, D)
-    else:
-        y = _attention(g, block, y, tokens)
-    x, mlp = g.op("Add", x, y), block.mlp  # (B, R, D)
+
+    def of_rows(x: str) -> str:
+        return g.op("Slice", x, [0], [1], [1]) if only_cls else x  # (B, R, D)
+
+    x, y = of_rows(x), g.norm(x, block.norm1)
+    x = g.op("Add", x, _attention(g, block, of_rows(y), y, tokens, 1 if only_cls else tokens))
+    mlp = block.mlp
     y = g.linear(g.norm(x, block.norm2), mlp.fc1.weight, mlp.fc1.bias)  # (B, R, M)
     y = g.op("Gelu", y, approximate=mlp.gelu.approximate)
     return g.op("Add", x, g.linear(y, mlp.fc2.weight, mlp.fc2.bias))  # (B, R, D)
 
 
-def _first(g: Graph, x: str) -> str:
-    return g.op("Slice", x, [0], [1], [1])  # (B, S, D) -> (B, 1, D)
-
-
-def _attention(g: Graph, block: Block, x: str, tokens: int) -> str:
+def _attention(g: Graph, block: Block, queries: str, x: str, tokens: int, rows: int) -> str:
     """softmax(q k^T / sqrt(d)) v, heads merged and projected."""
-    attention, heads = block.attention, block.attention.num_heads
-    width = attention.out.in_features
-    (wq, wk, wv), (bq, bk, bv) = attention.qkv.weight.chunk(3), attention.qkv.bias.chunk(3)
-    scale = 1 / math.sqrt(width // heads)
-
-    def project(weight: Tensor, bias: Tensor, perm: list[int]) -> str:
-        y = g.op("Reshape", g.linear(x, weight, bias), [0, tokens, heads, width // heads])
-        return g.op("Transpose", y, perm=perm)
-
-    q = project(wq * scale, bq * scale, [0, 2, 1, 3])  # (B, h, S, d)
-    k = project(wk, bk, [0, 2, 3, 1])  # (B, h, d, S)
-    v = project(wv, bv, [0, 2, 1, 3])  # (B, h, S, d)
-    y = g.op("MatMul", g.op("Softmax", g.op("MatMul", q, k), axis=-1), v)  # (B, h, S, d)
-    y = g.op("Reshape", g.op("Transpose", y, perm=[0, 2, 1, 3]), [0, tokens, width])  # (B, S, D)
-    return g.linear(y, attention.out.weight, attention.out.bias)
-
-
-def _read(g: Graph, block: Block, x: str) -> str:
-    """What the first token reads, without anyone's key or value; see `Attention.read`."""
-    attention, heads = block.attention, block.attention.num_heads
-    width = attention.out.in_features
+    attention = block.attention
+    width, heads = attention.out.in_features, attention.num_heads
     d = width // heads
-    (wq, wk, wv), (bq, _, bv) = attention.qkv.weight.chunk(3), attention.qkv.bias.chunk(3)
+    (wq, wk, wv), (bq, bk, bv) = attention.qkv.weight.chunk(3), attention.qkv.bias.chunk(3)
     scale = 1 / math.sqrt(d)
-    q = g.op("Reshape", g.linear(_first(g, x), wq * scale, bq * scale), [0, heads, 1, d])  # (B, h, 1, d)
-    sought = g.op("MatMul", q, wk.unflatten(0, (heads, d)))  # (B, h, 1, D)
-    sought = g.op("Transpose", g.op("Squeeze", sought, [2]), perm=[0, 2, 1])  # (B, D, h)
-    weights = g.op("Softmax", g.op("MatMul", x, sought), axis=1)  # (B, S, h)
-    found = g.op("MatMul", g.op("Transpose", weights, perm=[0, 2, 1]), x)  # (B, h, D)
-    found = g.op("Unsqueeze", found, [2])  # (B, h, 1, D)
-    y = g.op("MatMul", found, wv.unflatten(0, (heads, d)).transpose(1, 2))  # (B, h, 1, d)
-    y = g.op("Add", g.op("Reshape", y, [0, 1, width]), bv)  # (B, 1, D)
+
+    def project(x: str, weight: Tensor, bias: Tensor, rows: int, perm: list[int]) -> str:
+        x = g.op("Reshape", g.linear(x, weight, bias), [0, rows, heads, d])
+        return g.op("Transpose", x, perm=perm)
+
+    q = project(queries, wq * scale, bq * scale, rows, [0, 2, 1, 3])  # (B, h, R, d)
+    k = project(x, wk, bk, tokens, [0, 2, 3, 1])  # (B, h, d, S)
+    v = project(x, wv, bv, tokens, [0, 2, 1, 3])  # (B, h, S, d)
+    y = g.op("MatMul", g.op("Softmax", g.op("MatMul", q, k), axis=-1), v)  # (B, h, R, d)
+    y = g.op("Reshape", g.op("Transpose", y, perm=[0, 2, 1, 3]), [0, rows, width])  # (B, R, D)
     return g.linear(y, attention.out.weight, attention.out.bias)
 
 

@@ -9,8 +9,7 @@ from vitreous.errors import VitreousError
 def quantise(source: Path, dest: Path) -> None:
     """Write an ONNX file with int8 weights; activations are quantised as they come, each tensor by its own range.
 
-    The matrix products with weights are done in int8, everything else in float32, and so are the two
-    products of the last block that have a matrix for every head (`Attention.read`): they are small. Each column of a
+    The matrix products with weights are done in int8, everything else in float32. Each column of a
     weight has its own scale, and 7 bits: without VNNI, an AVX2 processor adds two products of 8 bits
     in 16, which would overflow.
 
@@ -25,13 +24,4 @@ def quantise(source: Path, dest: Path) -> None:
     model = onnx.load(source)
     # The graph is as ONNX Runtime's own preparation would leave it; without this note it warns of its absence.
     model.metadata_props.add(key="onnx.quant.pre_process", value="onnxruntime.quant")
-    by_head = {constant.name for constant in model.graph.initializer if len(constant.dims) == 3}
-    left = [node.name for node in model.graph.node if node.op_type == "MatMul" and by_head & set(node.input)]
-    quantize_dynamic(
-        model,
-        os.fspath(dest),
-        per_channel=True,
-        reduce_range=True,
-        weight_type=QuantType.QInt8,
-        nodes_to_exclude=left,
-    )
+    quantize_dynamic(model, os.fspath(dest), per_channel=True, reduce_range=True, weight_type=QuantType.QInt8)

@@ -56,13 +56,10 @@ def observe(block: Block, x: Tensor, queries: slice, rows: slice = ALL) -> tuple
     Returns:
         (B, rows, D) and the weights (B, h, queries, S).
     """
-    if rows is not ALL:
-        y, weights = block.attention.read(block.norm1(x), rows)  # (B, rows, D), (B, h, rows, S)
-        x = x[:, rows] + y
-        return x + block.mlp(block.norm2(x)), weights[:, :, queries]
-    q, k, v = block.attention.project(block.norm1(x))  # (B, h, S, d)
+    q, k, v = block.attention.project(block.norm1(x), rows)  # (B, h, rows, d), (B, h, S, d) twice
     weights = (q[:, :, queries] @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])).softmax(dim=-1)  # (B, h, queries, S)
-    return after_attention(block, x, F.scaled_dot_product_attention(q, k, v)), weights
+    y = F.scaled_dot_product_attention(q, k, v)  # (B, h, rows, d)
+    return after_attention(block, x[:, rows], y), weights
 
 
 def explicit(block: Block, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
