@@ -28,6 +28,7 @@ def test_finetune_is_the_official_recipe():
 def test_overrides_are_read_as_toml_or_words():
     values = parse_overrides(["base_lr=1e-3", "augment=rand", "crop_area=[0.2, 1]", "flip = false", "image_size=none"])
     assert parse_overrides(["augment=none"]) == {"augment": "none"}  # a word of its own, there
+    assert parse_overrides(["image_size=None"]) == {"image_size": None}
     assert values == {"base_lr": 1e-3, "augment": "rand", "crop_area": [0.2, 1], "flip": False, "image_size": None}
     recipe = Recipe.load("finetune", **values)
     assert recipe.crop_area == (0.2, 1)

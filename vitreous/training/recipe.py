@@ -259,7 +259,7 @@ def parse_overrides(pairs: list[str]) -> dict[str, Any]:
     _known(values)
     types = get_type_hints(Recipe)
     for key, value in values.items():
-        if value in ("none", "null") and type(None) in get_args(types[key]):
+        if isinstance(value, str) and value.lower() in ("none", "null") and type(None) in get_args(types[key]):
             values[key] = None
     return values
 
