@@ -156,6 +156,8 @@ def load(
     if str(source) != str(path):
         checkpoint.provenance["source"] = str(source)
     model = checkpoint.build(str(path))
+    if str(source).startswith(BUNDLED):
+        model.float()  # in half precision for its size alone
     if isinstance(preprocess, str):
         preprocess = Preprocess.preset(preprocess, size=model.config.image_size)
     chosen = (preprocess or checkpoint.preprocess).resized(model.config.image_size)

@@ -1,8 +1,8 @@
 """What was learned: position similarity, attention distance by layer, patch filters, of any model file.
 
-    python -m scripts.studies.learned --bundled MODEL --dinov2 MODEL --pictures FOLDER_OR_ZIP
+    python -m scripts.studies.learned --dinov2 MODEL --pictures FOLDER_OR_ZIP
 
-The three pictures of figure 7 of the paper, for a small ViT and for a DINOv2 ViT-S/14.
+The three pictures of figure 7 of the paper, for a small ViT, for the bundled model and for a DINOv2 ViT-S/14.
 """
 
 import zipfile
@@ -147,7 +147,9 @@ def measure(quick: bool, bundled: Path, dinov2: Path, pictures: Path) -> Numbers
         if not (path.exists() and place.exists()):
             note(f"{title}: {path if place.exists() else place} is not here, left out")
             continue
-        found["models"][title] = look(load(path, image_size=size), some_pictures(place, count))
+        clf = load(path, image_size=size)
+        clf.model.float()  # the bundled one is in half precision
+        found["models"][title] = look(clf, some_pictures(place, count))
         note(f"{title}: done")
     return found
 
@@ -290,7 +292,7 @@ def _bundled(numbers: Numbers) -> str:
     if found is None:
         return ""
     size = "x".join(map(str, found["image_size"]))
-    return f"The bundled model takes pictures of {size} pixels in {found['grid'][0]} x {found['grid'][1]} patches; it looks at hand signs.\n"
+    return f"The bundled model takes pictures of {size} pixels in {found['grid'][0]} x {found['grid'][1]} patches, was trained on CIFAR-10,\nand looks at hand signs.\n"
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
 """Transfer: from scratch, pre-trained and fine-tuned, or only probed, on 1, 5, 10, 50 and all pictures a class.
 
-    python -m scripts.studies.transfer --model vitreous:mini
+    python -m scripts.studies.transfer
 
 What has been measured is kept in the file of --parts, so that a study that was stopped goes on where it was.
 """
 
-import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from scripts.studies.frozen import probe
 from scripts.studies.harness import (
     COLOURS,
     MEAN,
@@ -30,10 +30,10 @@ from scripts.studies.harness import (
     table,
     train,
 )
+from scripts.studies.parts import Parts
 from vitreous import Classifier, VisionTransformer, load
 from vitreous.evaluation.features import backbone
 from vitreous.evaluation.intervals import student
-from vitreous.evaluation.ridge import fit
 from vitreous.seeds import derive, seeded
 
 if TYPE_CHECKING:
@@ -89,8 +89,7 @@ def _trained(model: VisionTransformer, data: Data, test: Data, seed: int, steps:
 def _ridge(model: VisionTransformer, data: Data, test: Data) -> float:
     size, read = model.config.image_size[0], backbone(model)
     x, x_test = (torch.cat([read(part) for part in shrink(d[0], size).split(128)]) for d in (data, test))
-    head = fit(x, data[1], CLASSES)
-    return 100 * float((head.logits(x_test).argmax(dim=1) == test[1]).double().mean())
+    return probe((x, data[1]), (x_test, test[1]), CLASSES)
 
 
 def pictures(data: Data, clf: Classifier) -> Data:
@@ -118,7 +117,7 @@ def measure(quick: bool, model: Path, parts: Path) -> Numbers:
     data = sample(200 if quick else None)
     (x, y), test = pictures(data.train, clf), pictures(data.val, clf)
     seeds, steps = (SEEDS[:2], 2) if quick else (SEEDS, STEPS)
-    done = {} if quick or not parts.exists() else dict(map(json.loads, parts.read_text().splitlines()))
+    known = Parts(None if quick else parts)
     weights = float(sum(tensor.double().abs().sum() for tensor in clf.model.state_dict().values()))
     found: dict[str, dict[str, list[float]]] = {way: {_name(k): [] for k in SHOTS} for way in WAYS}
     for seed in seeds:
@@ -126,13 +125,11 @@ def measure(quick: bool, model: Path, parts: Path) -> Numbers:
             rows = choose(y, shots, seed)
             for way, run in WAYS.items():
                 key = f"{weights:.6g}: {way}, {_name(shots)}, seed {seed}, {steps} steps of {BATCH}"
-                if key not in done:
-                    done[key] = run(clf, (x[rows], y[rows]), test, seed, steps)
-                    if not quick:
-                        with parts.open("a", encoding="utf-8") as file:
-                            file.write(json.dumps([key, done[key]]) + "\n")
-                found[way][_name(shots)].append(done[key])
-                note(f"{way}, {_name(shots)} a class, seed {seed}: {done[key]:.1f} %")
+                value = known.get(
+                    key, lambda run=run, rows=rows, seed=seed: run(clf, (x[rows], y[rows]), test, seed, steps)
+                )
+                found[way][_name(shots)].append(value)
+                note(f"{way}, {_name(shots)} a class, seed {seed}: {value:.1f} %")
     c = clf.model.config
     trained_on = clf.provenance.get("data") or {}
     return {
@@ -151,6 +148,7 @@ def measure(quick: bool, model: Path, parts: Path) -> Numbers:
             "pictures": trained_on.get("train_pictures"),
         },
         "accuracy": found,
+        "cached_seconds": known.cached_seconds,
     }
 
 
