@@ -97,10 +97,15 @@ def train(
     seed: int,
     batch_size: int = BATCH,
     lr: float = LR,
+    sgd: bool = False,
 ) -> None:
-    """AdamW, warm-up over a tenth, cosine to zero; random crops; everything drawn from the seed."""
+    """AdamW or SGD with momentum, warm-up over a tenth, cosine to zero; random crops; everything drawn from the seed."""
     x, y = data
-    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0.05)
+    optimizer: torch.optim.Optimizer
+    if sgd:
+        optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9, weight_decay=1e-4)
+    else:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0.05)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer,
         lambda step: min((step + 1) / max(steps // 10, 1), 0.5 + 0.5 * float(np.cos(np.pi * step / steps))),

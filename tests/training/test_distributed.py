@@ -101,12 +101,12 @@ def test_a_run_on_two_processes_that_was_stopped_ends_bit_equal(data, tmp_path):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes(), name
 
 
-def measure(data: Path, out: Path) -> None:
+def measure(data: Path, out: Path, batch_size: int = 2) -> None:
     from vitreous import processes
 
     processes.connect()
     clf = Classifier(tiny(num_classes=3), Preprocess.preset("google", size=32), ("a", "b", "c"))
-    found = evaluate(clf, data, "val", progress=False, num_workers=0, batch_size=2, on_broken="skip")
+    found = evaluate(clf, data, "val", progress=False, num_workers=0, batch_size=batch_size, on_broken="skip")
     (out / f"{processes.rank()}.json").write_text(json.dumps([found.to_dict(), list(found.names)]))
 
 
@@ -121,6 +121,14 @@ def test_t31_every_picture_is_counted_once_on_any_number_of_processes(data, tmp_
             assert names == alone[1]
             assert found.pop("loss") == pytest.approx(alone[0]["loss"], abs=1e-6)
             assert found == {key: value for key, value in alone[0].items() if key != "loss"}
+
+
+def test_t31_one_picture_more_than_a_batch_is_counted_on_two_processes(tmp_path):
+    write_pictures(tmp_path / "many" / "val", {"a": 171, "b": 170, "c": 172}, size=(32, 32))
+    on_processes(2, measure, tmp_path / "many", tmp_path, 512)
+    for rank in range(2):
+        found, names = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert (found["n"], len(set(names))) == (513, 513)
 
 
 def test_shares_hold_each_thing_once(monkeypatch):
