@@ -71,8 +71,13 @@ def _inference(task: str, found: dict[str, Any]) -> str:
 def _spread(case: dict[str, Any], title: str) -> str:
     values = case.get("values", {}).get(title)
     if values is None:
-        return f"{case['medians'][title]:.3g}"
-    return f"{statistics.median(values):.3g} ±{(max(values) - min(values)) / 2:.2g}"
+        return _number(case["medians"][title])
+    return f"{_number(statistics.median(values))} ±{_number((max(values) - min(values)) / 2, digits=2)}"
+
+
+def _number(value: float, digits: int = 3) -> str:
+    """To so many digits, and never as a power of ten."""
+    return f"{value:,.0f}" if value >= 10**digits else f"{value:.{digits}g}"
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 NAME = "transfer"
 MODEL = Path("vitreous:mini")
 PARTS = Path(tempfile.gettempdir()) / "vitreous-transfer.jsonl"
-SHOTS, SEEDS, STEPS, BATCH, CLASSES = (1, 5, 10, 50, None), (0, 1, 2), 500, 16, 10
+SHOTS, SEEDS, STEPS, BATCH, CLASSES = (1, 5, 10, 50, None), (0, 1, 2), 250, 16, 10
 # Each with the optimiser and rate that served it better in trials on all pictures: from random weights AdamW learns
 # far more slowly than SGD at a high rate, from pre-trained ones SGD at that rate forgets some of what was learned.
 SGD_RATE, ADAMW_RATE = 0.06, 7e-4
@@ -129,7 +129,7 @@ def measure(quick: bool, model: Path, parts: Path) -> Numbers:
         for shots in SHOTS:
             rows = choose(y, shots, seed)
             for way, run in WAYS.items():
-                key = f"{weights:.6g}: {way}, {_name(shots)}, seed {seed}, {steps} steps of {BATCH}"
+                key = f"{weights:.6g}: {way}, {_name(shots)}, seed {seed}, {steps} steps of {BATCH}, rates {SGD_RATE:g} and {ADAMW_RATE:g}"
                 value = known.get(
                     key, lambda run=run, rows=rows, seed=seed: run(clf, (x[rows], y[rows]), test, seed, steps)
                 )
