@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from scripts.studies import ablation, harness, learned, permutation, resolution, translation
+from scripts.studies import ablation, harness, learned, permutation, resolution, transfer, translation
 from tests.conftest import tiny
 from vitreous.classifier import Classifier
 from vitreous.preprocess import Preprocess
@@ -14,9 +14,9 @@ from vitreous.preprocess import Preprocess
 STUDIES = {module.NAME: module for module in (ablation, learned, permutation, resolution, translation)}
 
 
-@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize("name", [*STUDIES, transfer.NAME])
 def test_the_page_is_made_of_the_numbers(name):
-    module = STUDIES[name]
+    module = (STUDIES | {transfer.NAME: transfer})[name]
     numbers = json.loads((harness.PAGES / f"{name}.json").read_text(encoding="utf-8"))
     assert module.page(numbers) == (harness.PAGES / f"{name}.md").read_text(encoding="utf-8")
     assert all(math.isfinite(value) for value in leaves(numbers))
