@@ -124,6 +124,7 @@ def test_t31_every_picture_is_counted_once_on_any_number_of_processes(data, tmp_
 
 
 def test_t31_one_picture_more_than_a_batch_is_counted_on_two_processes(tmp_path):
+    write_pictures(tmp_path / "many" / "train", {"a": 1, "b": 1, "c": 1})
     write_pictures(tmp_path / "many" / "val", {"a": 171, "b": 170, "c": 172}, size=(32, 32))
     on_processes(2, measure, tmp_path / "many", tmp_path, 512)
     for rank in range(2):
