@@ -70,15 +70,13 @@ def unpack(folder: Path) -> None:
 
 def start(*, pretrained: bool = True) -> "Classifier":
     """The bundled model at the demo's size, its positions resized; or the same with random weights."""
-    from dataclasses import replace
-
     from vitreous.classifier import Classifier, load
     from vitreous.model import VisionTransformer
     from vitreous.seeds import derive, seeded
 
     clf = load(MINI, image_size=SIZE)
     # Mean and deviation of the training pictures, which are all of a hand before a light wall.
-    preprocess = replace(clf.preprocess, mean=(0.673, 0.644, 0.616), std=(0.146, 0.160, 0.185))
+    preprocess = clf.preprocess.replace(mean=(0.673, 0.644, 0.616), std=(0.146, 0.160, 0.185))
     if pretrained:
         return Classifier(clf.model, preprocess, clf.labels, clf.provenance)
     with seeded(derive(0, "weights")):
