@@ -8,7 +8,7 @@ import torch
 from scripts.make_mini import ASSET, CONFIG, LOG, PREPROCESS, SECOND, main
 from tests.conftest import ROOT, shared, write_pictures
 from vitreous.classifier import load
-from vitreous.cli.demo import SIZE, start
+from vitreous.cli.demo import SIZE, start, untrained
 from vitreous.data import open_data
 from vitreous.training.recipe import Recipe
 from vitreous.weights.safefile import read_safetensors
@@ -64,7 +64,8 @@ def test_it_can_be_made_again(tmp_path, monkeypatch):
 
 
 def test_the_demo_starts_from_it_with_resized_positions():
-    mini, ours, random = load("vitreous:mini").model, start().model, start(pretrained=False).model
+    clf = start()
+    mini, ours, random = load("vitreous:mini").model, clf.model, untrained(clf).model
     assert ours.config == mini.config.replace(image_size=SIZE) == random.config
     assert torch.equal(ours.position_embedding[:, 0], mini.position_embedding[:, 0])  # of CLS: kept apart
     assert ours.position_embedding.shape[1] == 1 + (SIZE // 8) ** 2

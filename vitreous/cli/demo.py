@@ -32,9 +32,10 @@ def demo(
     errors.print(f"[bold]1[/]  sample pictures to {pictures}")
     unpack(pictures)
     errors.print(f"[bold]2[/]  {MINI}, pre-trained on CIFAR-10 at 32 pixels, fine-tuned at {SIZE}: about two minutes")
-    result = train(start(), pictures, run, workers)
+    clf = start()
+    result = train(clf, pictures, run, workers)
     errors.print("[bold]3[/]  the same from random weights")
-    control = train(start(pretrained=False), pictures, nothing, workers)
+    control = train(untrained(clf), pictures, nothing, workers)
     assert result.evaluation is not None
     assert control.evaluation is not None
     errors.print("[bold]4[/]  measured on people it has never seen\n")
@@ -68,19 +69,24 @@ def unpack(folder: Path) -> None:
                     file.write(archive.read(info))
 
 
-def start(*, pretrained: bool = True) -> "Classifier":
-    """The bundled model at the demo's size, its positions resized; or the same with random weights."""
+def start() -> "Classifier":
+    """The bundled model at the demo's size, its positions resized."""
     from vitreous.classifier import Classifier, load
-    from vitreous.model import VisionTransformer
-    from vitreous.seeds import derive, seeded
 
     clf = load(MINI, image_size=SIZE)
     # Mean and deviation of the training pictures, which are all of a hand before a light wall.
     preprocess = clf.preprocess.replace(mean=(0.673, 0.644, 0.616), std=(0.146, 0.160, 0.185))
-    if pretrained:
-        return Classifier(clf.model, preprocess, clf.labels, clf.provenance)
+    return Classifier(clf.model, preprocess, clf.labels, clf.provenance)
+
+
+def untrained(clf: "Classifier") -> "Classifier":
+    """The same with random weights."""
+    from vitreous.classifier import Classifier
+    from vitreous.model import VisionTransformer
+    from vitreous.seeds import derive, seeded
+
     with seeded(derive(0, "weights")):
-        return Classifier(VisionTransformer(clf.model.config), preprocess, clf.labels)
+        return Classifier(VisionTransformer(clf.model.config), clf.preprocess, clf.labels)
 
 
 def train(clf: "Classifier", pictures: Path, run: Path, workers: int | None = None) -> "TrainingResult":
