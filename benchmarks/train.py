@@ -77,7 +77,8 @@ def _vitreous(width: int, heads: int) -> Any:
     from vitreous.config import ViTConfig
     from vitreous.model import VisionTransformer
 
-    return lambda: VisionTransformer(ViTConfig(hidden_size=width, num_heads=heads, mlp_dim=4 * width))
+    settings: dict[str, Any] = dict(hidden_size=width, num_heads=heads, mlp_dim=4 * width)
+    return lambda: VisionTransformer(ViTConfig(**settings, gelu="erf"))  # as the others compute it
 
 
 def _timm(width: int, heads: int) -> Any:

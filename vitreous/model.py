@@ -71,7 +71,7 @@ class Attention(nn.Module):
 
     def project(self, x: Tensor, rows: slice | Sequence[int] = ALL) -> tuple[Tensor, Tensor, Tensor]:
         """q for the tokens in `rows`, k and v for all: (B, S, D) -> three (B, h, rows or S, d)."""
-        if rows is ALL:
+        if rows == ALL:
             q, k, v = self.qkv(x).chunk(3, dim=-1)  # (B, S, D) each
         else:
             d, weight, bias = x.shape[-1], self.qkv.weight, self.qkv.bias

@@ -14,17 +14,19 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitreous.errors import VitreousError
 from vitreous.hybrid import Bottleneck, ResNetStem, StdConv2d
-from vitreous.model import Block, VisionTransformer
+from vitreous.model import MLP, Block, VisionTransformer
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
 OPSET, IR_VERSION = 21, 10  # GELU since 20, GroupNormalization since 21
 INPUT, OUTPUT = "images", "logits"
+PAGE, CACHE_LINE = 4096, 64  # bytes
 Value = str | np.ndarray | Tensor | Sequence[int]
 
 
@@ -136,10 +138,24 @@ def _block(g: Graph, block: Block, x: str, tokens: int, *, only_cls: bool) -> st
 
     x, y = of_rows(x), g.norm(x, block.norm1)
     x = g.op("Add", x, _attention(g, block, of_rows(y), y, tokens, 1 if only_cls else tokens))
-    mlp = block.mlp
-    y = g.linear(g.norm(x, block.norm2), mlp.fc1.weight, mlp.fc1.bias)  # (B, R, M)
+    (w1, b1, w2), mlp = _off_the_page(block.mlp), block.mlp
+    y = g.linear(g.norm(x, block.norm2), w1, b1)  # (B, R, M)
     y = g.op("Gelu", y, approximate=mlp.gelu.approximate)
-    return g.op("Add", x, g.linear(y, mlp.fc2.weight, mlp.fc2.bias))  # (B, R, D)
+    return g.op("Add", x, g.linear(y, w2, mlp.fc2.bias))  # (B, R, D)
+
+
+def _off_the_page(mlp: MLP) -> tuple[Tensor, Tensor, Tensor]:
+    """The weights of fc1, its biases and the weights of fc2, with a cache line of zeros behind an M of whole pages.
+
+    Where a row of the hidden layer takes 4,096 bytes or a multiple, as B/16's 3,072 numbers do, the same places of all
+    rows fall on the same few lines of the cache, and the second product is slower by a quarter in ONNX Runtime. The
+    function stays: GELU(0) = 0.
+    """
+    w1, b1, w2 = mlp.fc1.weight, mlp.fc1.bias, mlp.fc2.weight
+    if w1.element_size() * len(w1) % PAGE:
+        return w1, b1, w2
+    more = CACHE_LINE // w1.element_size()
+    return F.pad(w1, (0, 0, 0, more)), F.pad(b1, (0, more)), F.pad(w2, (0, more))
 
 
 def _attention(g: Graph, block: Block, queries: str, x: str, tokens: int, rows: int) -> str:
