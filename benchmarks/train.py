@@ -6,24 +6,29 @@ optimiser with the same settings, and random weights; none has dropout. torchvis
 name and builds one by its own class.
 """
 
-import os
-from collections.abc import Iterator
+import argparse
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from benchmarks.harness import Case, Report, run_cases
 
 SIZES = {"Ti/16": (192, 3, 16, 8), "B/16": (768, 12, 8, 2)}  # width, heads, batch, steps that are timed
 CLASSES = 1000
+LIBRARIES = ("vitreous", "timm", "transformers", "torchvision")
 
 
-def run(*, rounds: int, threads: int) -> Report:
-    """The sizes named in VITREOUS_BENCHMARK, or Ti/16 alone: B/16 takes ten times as long."""
-    sizes = os.environ.get("VITREOUS_BENCHMARK", "Ti/16").split(",")
-    libraries = ("vitreous", "timm", "transformers", "torchvision")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """B/16 takes ten times as long as Ti/16."""
+    parser.add_argument("--models", default="Ti/16", help=f"of {','.join(SIZES)} (default Ti/16)")
+
+
+def run(*, rounds: int, threads: int, models: str) -> Report:
+    """Every size with every library."""
+    sizes = models.split(",")
     cases = [
         Case(f"{size}, batch {SIZES[size][2]}", library, "benchmarks.train:train", (size, library))
         for size in sizes
-        for library in libraries
+        for library in LIBRARIES
     ]
     samples = run_cases(cases, rounds=rounds, threads=threads)
     pictures = {f"{size}, batch {batch}": batch * steps for size, (_, _, batch, steps) in SIZES.items()}
@@ -47,12 +52,29 @@ def run(*, rounds: int, threads: int) -> Report:
 
 def train(size: str, library: str) -> Iterator[str]:
     """Build the model, one step, then the timed ones."""
+    build = builder(size, library)
+    yield "import"
+    step = prepare(build, size)
+    yield "build"
+    step()
+    yield "first"
+    for _ in range(SIZES[size][3]):
+        step()
+    yield "steps"
+
+
+def builder(size: str, library: str) -> Callable[[], Any]:
+    """What builds the model; the library is imported here."""
+    width, heads, _, _ = SIZES[size]
+    return BUILDERS[library](width, heads)
+
+
+def prepare(build: Callable[[], Any], size: str) -> Callable[[], None]:
+    """One step of training, ready to be taken."""
     import torch
     import torch.nn.functional as F
 
-    width, heads, batch, steps = SIZES[size]
-    build = BUILDERS[library](width, heads)
-    yield "import"
+    batch = SIZES[size][2]
     torch.manual_seed(0)
     model = build().train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.05, fused=True)
@@ -65,12 +87,7 @@ def train(size: str, library: str) -> Iterator[str]:
         optimizer.step()
         optimizer.zero_grad()
 
-    yield "build"
-    step()
-    yield "first"
-    for _ in range(steps):
-        step()
-    yield "steps"
+    return step
 
 
 def _vitreous(width: int, heads: int) -> Any:

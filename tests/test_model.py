@@ -281,3 +281,17 @@ def test_query_rows_share_the_projection():
     attention = randomise(Attention(ViTConfig(**json_tiny())))
     x = torch.randn(2, 17, 48)
     torch.testing.assert_close(attention(x, CLS), attention(x)[:, :1], atol=1e-5, rtol=1e-5)
+
+
+def test_a_compiled_model_makes_q_k_and_v_in_one_product():
+    """All blocks but the last, which computes q of one token: torch.compile does not see which slice object it is."""
+    seen = []
+
+    def look(graph, _):
+        seen.append(sum(node.target is F.linear for node in graph.graph.nodes))
+        return graph.forward
+
+    model, images = tiny(), torch.randn(2, 3, 32, 32)
+    compiled = torch.compile(model, backend=look, fullgraph=True)
+    torch.testing.assert_close(compiled(images), model(images))
+    assert seen == [1 + 3 * 4 + 1 + 1]  # patches; q k v, out, fc1, fc2; q of CLS; head

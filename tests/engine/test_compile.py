@@ -71,8 +71,10 @@ def test_the_choice_is_measured_explained_and_remembered(clf, monkeypatch):
     again = compile(clf)
     assert again.choice.remembered
     assert (again.choice.runtime, again.choice.rows) == (first.choice.runtime, first.choice.rows)
-    with pytest.raises(pytest.fail.Exception, match="measured again"):
-        compile(clf, batch_size=2)
+    assert str(again.choice) == f"{first.choice} (measured before)"
+    for otherwise in (dict(batch_size=2), dict(measure_again=True)):
+        with pytest.raises(pytest.fail.Exception, match="measured again"):
+            compile(clf, **otherwise)
     for file in choice.folder().iterdir():
         file.write_text("{")
     with pytest.raises(pytest.fail.Exception, match="measured again"):

@@ -32,6 +32,7 @@ MODELS = [
     {"image_size": (16, 40)},
     {"gelu": "erf", "layer_norm_eps": 1e-12},
     {"in_channels": 1},
+    {"mlp_dim": 1024},
     HYBRID,
     {"resnet": dict(num_layers=()), "patch_size": 2},
     {"resnet": dict(num_layers=(1, 2), numerics="timm"), "patch_size": 1, "image_size": (24, 40)},
@@ -125,6 +126,14 @@ def _has_openvino():
     except VitreousError:
         return False
     return True
+
+
+@pytest.mark.parametrize("mlp_dim, wanted", [(96, 96), (1024, 1040), (1536, 1536), (3072, 3088)])
+def test_no_row_of_the_hidden_layer_takes_whole_pages(mlp_dim, wanted):
+    graph = onnx_model(tiny(mlp_dim=mlp_dim)).graph
+    products = {tuple(x.dims) for x in graph.initializer if len(x.dims) == 2}
+    assert {(48, wanted), (wanted, 48)} <= products
+    assert wanted * 4 % 4096
 
 
 def test_the_last_block_computes_what_the_head_reads():

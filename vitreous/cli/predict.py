@@ -51,6 +51,9 @@ def predict(
         Engine | None,
         typer.Option("--runtime", help="auto: the fastest of those installed, by measurement.", show_default=False),
     ] = None,
+    measure_again: Annotated[
+        bool, typer.Option("--measure-again", help="Of --runtime auto: forget what was measured before.")
+    ] = False,
 ) -> None:
     """Say what is in pictures, with probabilities.
 
@@ -70,7 +73,7 @@ def predict(
     clf.model.to(device)
     clf.check_head()
     own = processes.share(len(pictures))
-    predictor = clf if runtime is None else _compiled(clf, runtime, min(len(own), CHUNK) or 1)
+    predictor = clf if runtime is None else _compiled(clf, runtime, min(len(own), CHUNK) or 1, measure_again)
     parts = processes.gather(_predict_all(predictor, pictures[own.start : own.stop], top_k))
     if not processes.is_first():
         raise typer.Exit(int(any(failed for _, failed in parts)))
@@ -88,10 +91,10 @@ def predict(
         raise typer.Exit(1)
 
 
-def _compiled(clf: "Classifier", runtime: Engine, batch_size: int) -> "Predictor":
+def _compiled(clf: "Classifier", runtime: Engine, batch_size: int, measure_again: bool) -> "Predictor":
     from vitreous.engine.compile import compile
 
-    compiled = compile(clf, runtime.value, batch_size=batch_size)
+    compiled = compile(clf, runtime.value, batch_size=batch_size, measure_again=measure_again)
     errors.print(str(compiled.choice), markup=False, soft_wrap=True)
     errors.print(compiled.choice.table(), markup=False, soft_wrap=True)
     return compiled

@@ -60,7 +60,8 @@ class Choice:
     remembered: bool = False
 
     def __str__(self) -> str:
-        return f"{self.runtime}, {self.threads} thread{'s' if self.threads > 1 else ''}: {self.reason}"
+        before = " (measured before)" if self.remembered else ""
+        return f"{self.runtime}, {self.threads} thread{'s' if self.threads > 1 else ''}: {self.reason}{before}"
 
     def table(self) -> str:
         """Every runtime in a line: milliseconds a batch, times as fast as eager, difference, or why it was left out."""

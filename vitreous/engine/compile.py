@@ -78,6 +78,7 @@ def compile(
     batch_size: int = 1,
     precision: Precision = "float32",
     data: str | Path | DataSet | None = None,
+    measure_again: bool = False,
 ) -> Compiled:
     """Bring a classifier into the runtime that is fastest here.
 
@@ -94,6 +95,7 @@ def compile(
         batch_size: for which to choose; any other works as well.
         precision: `"bfloat16"` or `"int8"` only when asked for, as they change predictions a little.
         data: pictures to measure by how much, as `evaluate` takes them; needed for those two.
+        measure_again: do not take what is remembered, as after a measurement while the machine was busy.
 
     Returns:
         Something with `predict` and `logits`; `.choice` says what was chosen and why, `.choice.table()`
@@ -109,7 +111,7 @@ def compile(
         tried, left_out = _tried(runtime, threads, precision)
         fixed = len(tried) == 1
         digest = key(clf.model.config, batch_size, precision, tried)
-        choice = None if fixed else remembered(digest)
+        choice = None if fixed or measure_again else remembered(digest)
         if choice is None or (choice.runtime, choice.threads) not in tried:
             choice = _asked(tried[0], left_out) if fixed else _measure(candidates, tried, left_out, batch_size)
             if not fixed:

@@ -130,7 +130,7 @@ def write_onnx(clf: Classifier, card: Card, path: Path, name: str = "model.onnx"
 
         images = prepare(graph, clf.preprocess)
     model = onnx_model(clf.model, images, graph)
-    weights = sum(len(constant.raw_data) for constant in graph.constants)
+    weights = sum(len(constant.raw_data) for constant in model.graph.initializer)
     if card.precision == "int8":
         from vitreous.engine.quantise import quantise
 

@@ -31,14 +31,17 @@ Value = str | np.ndarray | Tensor | Sequence[int]
 
 
 class Graph:
-    """Nodes and constants as they are added; an operator returns the name of its result."""
+    """Nodes and constants as they are added; an operator returns the name of its result.
+
+    They go straight into `model`: to put them together in the end would copy all weights twice more.
+    """
 
     def __init__(self) -> None:
-        from onnx import helper, numpy_helper
-
-        self._helper, self._numpy = helper, numpy_helper
-        self.nodes: list[Any] = []
-        self.constants: list[Any] = []
+        onnx = require_onnx()
+        self._make_node, self._type_of = onnx.helper.make_node, onnx.helper.np_dtype_to_tensor_dtype
+        opset = onnx.helper.make_opsetid("", OPSET)
+        self.model: ModelProto = onnx.ModelProto(ir_version=IR_VERSION, opset_import=[opset], producer_name="vitreous")
+        self.model.graph.name = "vitreous"
 
     def constant(self, value: Value) -> str:
         """The name of a value: of an array, a tensor, or whole numbers (int64)."""
@@ -47,14 +50,17 @@ class Graph:
         if isinstance(value, Tensor):
             value = value.detach().float().cpu().numpy()
         array = np.ascontiguousarray(value if isinstance(value, np.ndarray) else np.array(value, np.int64))
-        name = f"constant_{len(self.constants)}"
-        self.constants.append(self._numpy.from_array(array, name))
+        constants = self.model.graph.initializer
+        name = f"constant_{len(constants)}"
+        kind = self._type_of(array.dtype)
+        constants.add(name=name, dims=array.shape, data_type=kind, raw_data=array.tobytes())
         return name
 
     def op(self, kind: str, *inputs: Value, name: str | None = None, **attributes: Any) -> str:
         """Add an operator; the name of its only result."""
-        name = name or f"{kind}_{len(self.nodes)}"
-        self.nodes.append(self._helper.make_node(kind, [self.constant(x) for x in inputs], [name], name, **attributes))
+        nodes = self.model.graph.node
+        name = name or f"{kind}_{len(nodes)}"
+        nodes.append(self._make_node(kind, [self.constant(x) for x in inputs], [name], name, **attributes))
         return name
 
     def linear(self, x: str, weight: Tensor, bias: Tensor | None) -> str:
@@ -97,9 +103,9 @@ def onnx_model(model: VisionTransformer, images: str = INPUT, graph: Graph | Non
         inputs = [value(INPUT, number.UINT8, ["batch", 3, "height", "width"])]
     width = config.num_classes or config.representation_size or config.hidden_size
     outputs = [value(OUTPUT, number.FLOAT, ["batch", width])]
-    made = onnx.helper.make_graph(g.nodes, "vitreous", inputs, outputs, g.constants)
-    opset = [onnx.helper.make_opsetid("", OPSET)]
-    return onnx.helper.make_model(made, opset_imports=opset, ir_version=IR_VERSION, producer_name="vitreous")
+    g.model.graph.input.extend(inputs)
+    g.model.graph.output.extend(outputs)
+    return g.model
 
 
 def require_onnx() -> Any:
