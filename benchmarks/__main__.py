@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks import harness
 
-NAMES = ("data", "explain", "infer", "load", "probe", "profile", "start", "train")
+NAMES = ("data", "explain", "infer", "int8", "load", "probe", "profile", "start", "train")
 
 
 def main() -> None:

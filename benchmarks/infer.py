@@ -224,7 +224,14 @@ def openvino(model: str, batch: int, threads: int, folder: str) -> Iterator[str]
 
 
 def _passes(once: Callable[[], Any]) -> Iterator[str]:
-    """Two to warm up, then as many as fit; the stage "pass" lasts as long as the median of them."""
+    """The stage "pass", which lasts as long as the median of several."""
+    median = median_pass(once)
+    yield "passes"
+    yield Timed("pass", median)
+
+
+def median_pass(once: Callable[[], Any]) -> float:
+    """Seconds: two passes to warm up, then as many as fit."""
     for _ in range(2):
         once()
     taken: list[float] = []
@@ -232,5 +239,4 @@ def _passes(once: Callable[[], Any]) -> Iterator[str]:
         start = time.perf_counter()
         once()
         taken.append(time.perf_counter() - start)
-    yield "passes"
-    yield Timed("pass", statistics.median(taken))
+    return statistics.median(taken)
