@@ -9,30 +9,22 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 
-from benchmarks.harness import Case, Report, Sample, Timed, run_cases
-from benchmarks.train import LIBRARIES, SIZES, add_arguments, builder, prepare
+from benchmarks.harness import Report, Sample, Timed, run_cases
+from benchmarks.train import add_arguments, builder, make_cases, prepare
 
 __all__ = ["add_arguments", "run"]
 
 STEPS = 3
-KINDS = {
-    "products": ("mm", "addmm", "bmm", "baddbmm"),
-    "attention": ("scaled_dot_product",),
-    "GELU": ("gelu",),
-}
+KINDS = {"products": ("mm", "addmm"), "attention": ("scaled_dot_product",), "GELU": ("gelu",)}  # how names begin
 OTHER = "other"
 
 
 def run(*, rounds: int, threads: int, models: str) -> Report:
-    sizes = models.split(",")
-    cases = [
-        Case(f"{size}, batch {SIZES[size][2]}", library, "benchmarks.profile:profile", (size, library))
-        for size in sizes
-        for library in LIBRARIES
-    ]
+    """Every size with every library."""
+    cases = make_cases(models, "benchmarks.profile:profile")
     return Report(
         name="profile",
-        settings={"rounds": rounds, "threads": threads, "sizes": sizes},
+        settings={"rounds": rounds, "threads": threads, "sizes": models.split(",")},
         samples=run_cases(cases, rounds=rounds, threads=threads),
         columns={
             "ms": (_milliseconds, ".0f"),
@@ -75,7 +67,4 @@ def profile(size: str, library: str) -> Iterator[str]:
 
 def _kind(operator: str) -> str:
     name = operator.removeprefix("aten::").lstrip("_")
-    for kind, names in KINDS.items():
-        if name in names or (kind != "products" and name.startswith(names)):
-            return kind
-    return OTHER
+    return next((kind for kind, beginnings in KINDS.items() if name.startswith(beginnings)), OTHER)

@@ -24,13 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(*, rounds: int, threads: int, models: str) -> Report:
     """Every size with every library."""
-    sizes = models.split(",")
-    cases = [
-        Case(f"{size}, batch {SIZES[size][2]}", library, "benchmarks.train:train", (size, library))
-        for size in sizes
-        for library in LIBRARIES
-    ]
-    samples = run_cases(cases, rounds=rounds, threads=threads)
+    samples = run_cases(make_cases(models, "benchmarks.train:train"), rounds=rounds, threads=threads)
     pictures = {f"{size}, batch {batch}": batch * steps for size, (_, _, batch, steps) in SIZES.items()}
     speeds = [
         (case, [sample | {"rate": {"seconds": pictures[case.task] / sample["steps"]["seconds"]}} for sample in found])
@@ -38,7 +32,7 @@ def run(*, rounds: int, threads: int, models: str) -> Report:
     ]
     return Report(
         name="train",
-        settings={"rounds": rounds, "threads": threads, "sizes": sizes},
+        settings={"rounds": rounds, "threads": threads, "sizes": models.split(",")},
         samples=speeds,
         columns={
             "images/s": (lambda s: s["rate"]["seconds"], ".2f"),
@@ -48,6 +42,15 @@ def run(*, rounds: int, threads: int, models: str) -> Report:
         note="images/s: of training steps after the first; first step: with all that is set up then; peak: the most "
         "memory over that after the imports.",
     )
+
+
+def make_cases(models: str, function: str) -> list[Case]:
+    """One of each size and library, for a function of the two."""
+    return [
+        Case(f"{size}, batch {SIZES[size][2]}", library, function, (size, library))
+        for size in models.split(",")
+        for library in LIBRARIES
+    ]
 
 
 def train(size: str, library: str) -> Iterator[str]:

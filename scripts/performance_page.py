@@ -38,13 +38,12 @@ number of memory pages, as B/16's 3,072 numbers do, the exported file puts 16 ze
 places of all rows share a few lines of the cache, and the second matrix product runs a quarter slower.
 """
 NOTES = {
-    "train": "All four compute the same function, GELU by the error function. The bar that was set, 1.10 times the "
-    "best of the others, is a hard one here: what is not a matrix product at this machine's rate is little, as the "
-    "profile shows, and the trimmed last block saves a fifteenth of the work and no more.",
+    "train": "All four compute the same function, GELU by the error function. Matrix products are most of a step "
+    "(`python -m benchmarks profile`), and the same for all but our trimmed last block, which is a fifteenth of B/16.",
     "profile": "One step under PyTorch's profiler. What lies outside matrix products and attention is all that "
     "faster code of the same mathematics could win.",
-    "int8": "A ridge head on frozen DINOv2 ViT-S/14 features, 256 patches; top-1 of the pictures held out, as each "
-    "runtime computes it. Weights of 8 bits, activations quantised as they come, everything else in float32.",
+    "int8": "Top-1 is of the pictures held out, as each runtime computes it. int8: weights of 8 bits, activations "
+    "quantised as they come, everything else in float32.",
 }
 
 

@@ -129,7 +129,8 @@ def measure(quick: bool, model: Path, parts: Path) -> Numbers:
         for shots in SHOTS:
             rows = choose(y, shots, seed)
             for way, run in WAYS.items():
-                key = f"{weights:.6g}: {way}, {_name(shots)}, seed {seed}, {steps} steps of {BATCH}, rates {SGD_RATE:g} and {ADAMW_RATE:g}"
+                settings = f"{steps} steps of {BATCH}, rates {SGD_RATE:g} and {ADAMW_RATE:g}"
+                key = f"{weights:.6g}: {way}, {_name(shots)}, seed {seed}, {settings}"
                 value = known.get(
                     key, lambda run=run, rows=rows, seed=seed: run(clf, (x[rows], y[rows]), test, seed, steps)
                 )

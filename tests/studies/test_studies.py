@@ -12,11 +12,12 @@ from vitreous.classifier import Classifier
 from vitreous.preprocess import Preprocess
 
 STUDIES = {module.NAME: module for module in (ablation, learned, permutation, resolution, translation)}
+PAGES = STUDIES | {transfer.NAME: transfer}
 
 
-@pytest.mark.parametrize("name", [*STUDIES, transfer.NAME])
+@pytest.mark.parametrize("name", PAGES)
 def test_the_page_is_made_of_the_numbers(name):
-    module = (STUDIES | {transfer.NAME: transfer})[name]
+    module = PAGES[name]
     numbers = json.loads((harness.PAGES / f"{name}.json").read_text(encoding="utf-8"))
     assert module.page(numbers) == (harness.PAGES / f"{name}.md").read_text(encoding="utf-8")
     assert all(math.isfinite(value) for value in leaves(numbers))
