@@ -28,7 +28,7 @@ def run(*, rounds: int, threads: int, models: str) -> Report:
         samples=run_cases(cases, rounds=rounds, threads=threads),
         columns={
             "ms": (_milliseconds, ".0f"),
-            **{f"{kind} %": (partial(_share, kind), ".1f") for kind in KINDS},
+            **{f"{kind} %": (partial(_share, kind), ".0f") for kind in KINDS},
             "GFLOP/s": (lambda s: s["gflop"]["seconds"] / s["products"]["seconds"], ".0f"),
         },
         note="ms: of one step; GFLOP/s: what the matrix products with weights reach.",
