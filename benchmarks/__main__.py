@@ -6,7 +6,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from benchmarks import harness
+from vitreous.base.machine import cores
 
 NAMES = ("data", "explain", "infer", "int8", "load", "probe", "profile", "start", "train")
 
@@ -18,7 +18,7 @@ def main() -> None:
     if hasattr(benchmark, "add_arguments"):
         benchmark.add_arguments(parser)
     parser.add_argument("--rounds", type=int, default=5, help="runs of every case, one after the other (default 5)")
-    parser.add_argument("--threads", type=int, default=harness.cores(), help="of every case (default: all cores)")
+    parser.add_argument("--threads", type=int, default=cores(), help="of every case (default: all cores)")
     parser.add_argument("--json", type=Path, help="write every sample and the machine to this file")
     asked = parser.parse_args()
     assert benchmark is not None  # the parser has seen to it

@@ -61,7 +61,7 @@ def _ratios(samples: list[tuple[Case, list[Sample]]]) -> dict[str, float]:
 def vitreous(folder: str, workers: int, preset: str, reduced: bool) -> Iterator[str]:
     from functools import partial
 
-    from vitreous.preprocess import Preprocess
+    from vitreous.pictures.preprocess import Preprocess
 
     yield from _stages(folder, workers, partial(Preprocess.preset(preset).load, reduced=reduced))
 

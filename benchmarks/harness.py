@@ -20,6 +20,8 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
+from vitreous.base.machine import cores
+
 Sample = dict[str, dict[str, float]]  # stage -> {"seconds", "peak_bytes"}
 
 WIDTH = 80
@@ -172,11 +174,6 @@ def memory_now() -> float:
         return float(int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize())
     except OSError:
         return memory_peak()
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def machine() -> dict[str, Any]:

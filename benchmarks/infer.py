@@ -77,8 +77,8 @@ def _cases(model: str, batch: int, threads: int, wanted: list[str], folder: str)
 
 def _ratios(samples: list[tuple[Case, list[Sample]]], ceiling: float) -> dict[str, dict[str, Any]]:
     """Of each task: how many times as fast ours is as each other, by the medians; and the share of the ceiling."""
+    from vitreous.anatomy.cost import cost
     from vitreous.config import ViTConfig
-    from vitreous.cost import cost
 
     found: dict[str, dict[str, Any]] = {}
     for task in dict.fromkeys(case.task for case, _ in samples):
@@ -133,7 +133,7 @@ def vitreous(model: str, batch: int, threads: int, runtime: Any, folder: str) ->
     from vitreous.config import ViTConfig
     from vitreous.engine.compile import compile
     from vitreous.model import VisionTransformer
-    from vitreous.preprocess import Preprocess
+    from vitreous.pictures.preprocess import Preprocess
 
     yield "import"
     torch.manual_seed(0)

@@ -118,7 +118,7 @@ def write_files(folder: str) -> int:
     from vitreous.classifier import Classifier
     from vitreous.config import ViTConfig
     from vitreous.model import VisionTransformer
-    from vitreous.preprocess import Preprocess
+    from vitreous.pictures.preprocess import Preprocess
     from vitreous.weights import google
 
     root = Path(folder)

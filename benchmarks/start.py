@@ -61,7 +61,7 @@ def write_files(folder: str) -> None:
     from vitreous.classifier import Classifier
     from vitreous.config import ViTConfig
     from vitreous.model import VisionTransformer
-    from vitreous.preprocess import Preprocess
+    from vitreous.pictures.preprocess import Preprocess
 
     model = VisionTransformer(ViTConfig.from_name("B/16"))
     assert model.head is not None

@@ -14,9 +14,10 @@ from typing import Any
 
 from scripts.studies.harness import ROOT
 from vitreous import Classifier, Preprocess, ViTConfig, finetune, load, pretrain
-from vitreous.data import DataSet, open_data
-from vitreous.training import TrainingResult
+from vitreous.data.dataset import DataSet
+from vitreous.data.open import open_data
 from vitreous.training.loop import STATE
+from vitreous.training.run import TrainingResult
 
 ASSET = ROOT / "vitreous" / "assets" / "mini.safetensors"
 LOG = ROOT / "docs" / "mini"

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from vitreous.files import write_text
+from vitreous.base.files import write_text
 
 ROOT = Path(__file__).parents[1]
 TEMPLATES = ROOT / "scripts" / "pages"

@@ -17,11 +17,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitreous import VisionTransformer, ViTConfig
+from vitreous.base.files import write_text
+from vitreous.base.seeds import derive, seeded
 from vitreous.explain import METHODS, MapEvaluation, evaluate_maps, pointing
-from vitreous.explain.methods import Method, method
-from vitreous.explain.verdict import Verdict
-from vitreous.files import write_text
-from vitreous.seeds import derive, seeded
+from vitreous.explain.methods.table import Method, method
+from vitreous.explain.verification.verdict import Verdict
 
 GRID, PATCH = 7, 4
 STEPS, BATCH = 220, 128

@@ -7,10 +7,9 @@ import numpy as np
 from torch import Tensor
 
 from vitreous import Classifier
-from vitreous.evaluation.figures import BLUE, FAINT, INK, svg
-from vitreous.explain.pictures import style
-from vitreous.files import write_text
+from vitreous.base.files import write_text
 from vitreous.model import patchify
+from vitreous.report.style import BLUE, FAINT, INK, styled, svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +23,7 @@ def patches(clf: Classifier, pixels: Tensor, x: Tensor) -> None:
     from matplotlib.figure import Figure
 
     (rows, columns), size = clf.model.config.grid, clf.model.config.patch_size
-    with style():
+    with styled():
         made = Figure(figsize=(7.4, 2.5), layout="constrained")
         left, middle, right = made.subplots(1, 3)
         left.imshow(pixels.permute(1, 2, 0).numpy())
@@ -51,7 +50,7 @@ def attention(clf: Classifier, x: Tensor, weights: Tensor) -> None:
     from matplotlib.figure import Figure
 
     config = clf.model.config
-    with style():
+    with styled():
         made = Figure(figsize=(7.4, 1.9), layout="constrained")
         first, *others = made.subplots(1, 1 + config.num_heads)
         first.imshow(_seen(clf, x))
@@ -67,7 +66,7 @@ def probabilities(labels: tuple[str, ...], values: Tensor) -> None:
     """A bar a class, the largest in blue: `probabilities.svg`."""
     from matplotlib.figure import Figure
 
-    with style():
+    with styled():
         made = Figure(figsize=(7.4, 1.7), layout="constrained")
         axes = made.subplots()
         best = int(values.argmax())

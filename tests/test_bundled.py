@@ -9,7 +9,7 @@ from scripts.make_mini import ASSET, CONFIG, LOG, PREPROCESS, SECOND, main
 from tests.conftest import ROOT, shared, write_pictures
 from vitreous.classifier import load
 from vitreous.cli.demo import SIZE, start, untrained
-from vitreous.data import open_data
+from vitreous.data.open import open_data
 from vitreous.training.recipe import Recipe
 from vitreous.weights.safefile import read_safetensors
 

@@ -8,9 +8,9 @@ import torch
 from PIL import Image
 
 from tests.conftest import tiny
+from vitreous.base.errors import ConfigError, ImageError, WeightsError
 from vitreous.classifier import Classifier, load
-from vitreous.errors import ConfigError, ImageError, WeightsError
-from vitreous.preprocess import Preprocess
+from vitreous.pictures.preprocess import Preprocess
 
 LABELS = ("Ähre", "b", "c", "d", "e", "f", "g")
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from vitreous.base.errors import ConfigError, VitreousError
 from vitreous.config import VARIANTS, ResNetConfig, ViTConfig
-from vitreous.errors import ConfigError, VitreousError
-from vitreous.weights.checkpoint import empty_model
+from vitreous.skeleton import empty_model
 
 # Parameters at 224x224 and 1000 classes, as timm, torchvision and the papers' code count them.
 PARAMETERS = {

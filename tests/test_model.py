@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from tests.conftest import randomise, shared, tiny
+from vitreous.base.errors import ConfigError, ImageError
 from vitreous.config import ViTConfig
-from vitreous.errors import ConfigError, ImageError
 from vitreous.model import CLS, Attention, StochasticDepth, VisionTransformer, patchify
 from vitreous.weights import google
 

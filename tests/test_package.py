@@ -13,8 +13,8 @@ def test_every_public_name_is_there():
 
 
 def test_functions_are_not_hidden_by_modules_of_their_name():
-    from vitreous.cost import Cost
-    from vitreous.trace import Trace
+    from vitreous.anatomy.cost import Cost
+    from vitreous.anatomy.trace import Trace
 
     assert isinstance(vt.cost(vt.ViTConfig.from_name("Ti/16")), Cost)
     assert callable(vt.trace)

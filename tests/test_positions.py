@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tests.conftest import shared
-from vitreous.errors import ConfigError
+from vitreous.base.errors import ConfigError
 from vitreous.positions import MODES, resize_positions
 
 # The first values of a ramp 0 ... 13 resized from 14 to 24: each family has its own.

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from tests.conftest import tiny
+from vitreous.base.errors import ImageError
 from vitreous.classifier import Classifier
-from vitreous.errors import ImageError
+from vitreous.pictures.preprocess import Preprocess
 from vitreous.prediction import Predictor, ahead
-from vitreous.preprocess import Preprocess
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from tests.conftest import ROOT, tiny
 from vitreous.classifier import Classifier
 from vitreous.cli.demo import unpack
 from vitreous.cli.main import app
-from vitreous.preprocess import Preprocess
+from vitreous.pictures.preprocess import Preprocess
 
 BLOCKS = re.findall(r"```(bash|python)\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
 

@@ -1,5 +1,7 @@
 """A classifier: model, preprocessing and class names, loaded, used and saved as one thing."""
 
+import hashlib
+import json
 import logging
 from collections.abc import Sequence
 from importlib import resources
@@ -9,17 +11,15 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from vitreous.base.errors import ConfigError, WeightsError, did_you_mean
 from vitreous.config import Size, as_size
-from vitreous.errors import ConfigError, WeightsError, did_you_mean
-from vitreous.model import VisionTransformer
+from vitreous.model import VisionTransformer, evaluating
+from vitreous.pictures.preprocess import Preprocess
 from vitreous.positions import MODES
-from vitreous.prediction import Prediction, Predictor, as_list
-from vitreous.preprocess import Preprocess
+from vitreous.prediction import Predictor
 from vitreous.weights import hub, native
 from vitreous.weights.checkpoint import Checkpoint, Hints
 from vitreous.weights.sniff import read_checkpoint
-
-__all__ = ["Classifier", "Prediction", "as_list", "load"]
 
 logger = logging.getLogger("vitreous")
 BUNDLED = "vitreous:"
@@ -67,13 +67,8 @@ class Classifier(Predictor):
 
     def compute(self, images: Tensor) -> Tensor:
         """Prepared pictures (B, C, H, W) -> logits (B, K) float32, in evaluation mode."""
-        training = self.model.training
-        self.model.eval()
-        try:
-            with torch.inference_mode():
-                return self.model(images.to(self.device, self.model.position_embedding.dtype)).float()  # (B, K)
-        finally:
-            self.model.train(training)
+        with evaluating(self.model), torch.inference_mode():
+            return self.model(images.to(self.device, self.model.position_embedding.dtype)).float()  # (B, K)
 
     def check_head(self) -> None:
         """Refuse to predict with a head that is missing or all zeros: every class would be equally likely."""
@@ -119,10 +114,16 @@ class Classifier(Predictor):
 
     def save(self, path: str | Path) -> None:
         """Write everything to one `.safetensors` file, atomically."""
-        tensors = self.model.state_dict()
-        native.write(
-            Path(path), Checkpoint(self.model.config, tensors, self.preprocess, self.labels, dict(self.provenance))
-        )
+        native.write(Path(path), self.checkpoint())
+
+    def checkpoint(self) -> Checkpoint:
+        """Everything that the classifier is made of; the tensors are its own, not copies."""
+        model = self.model
+        return Checkpoint(model.config, model.state_dict(), self.preprocess, self.labels, dict(self.provenance))
+
+    def fingerprint(self) -> str:
+        """A digest of all that logits depend on: architecture, weights and preprocessing, but not the labels."""
+        return fingerprint(self.model, self.preprocess)
 
 
 def load(
@@ -165,6 +166,17 @@ def load(
     if num_classes is not None and num_classes != model.config.num_classes:
         clf.reset_head(num_classes=num_classes)
     return clf if size is None else clf.resize(size)
+
+
+def fingerprint(model: VisionTransformer, preprocess: Preprocess | None) -> str:
+    """A digest of a model's architecture and weights, and of what is done to its pictures."""
+    digest = hashlib.blake2b(digest_size=16)
+    settings = [model.config.to_dict(), None if preprocess is None else preprocess.to_dict()]
+    digest.update(json.dumps(settings, sort_keys=True).encode())
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def bundled(name: str) -> Path:

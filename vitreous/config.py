@@ -1,11 +1,12 @@
 """What a ViT is made of: its configuration, and the named variants of the papers."""
 
-import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from vitreous.errors import ConfigError, did_you_mean
+from vitreous.base.errors import ConfigError, did_you_mean
+from vitreous.base.settings import Settings, is_count
 
 Size = tuple[int, int]  # (height, width)
 PositionResize = Literal["google", "timm", "timm_npz", "huggingface", "torchvision", "dino"]
@@ -57,7 +58,7 @@ class ResNetConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ViTConfig:
+class ViTConfig(Settings):
     """Everything that defines a Vision Transformer, besides its weights.
 
     The defaults are ViT-B/16 at 224x224 as in the official Google code: tanh GELU,
@@ -118,28 +119,20 @@ class ViTConfig:
             object.__setattr__(self, field, as_size(getattr(self, field), field))
         if isinstance(self.resnet, dict):
             object.__setattr__(self, "resnet", ResNetConfig(**self.resnet))
-        for field in ("in_channels", "hidden_size", "num_layers", "num_heads", "mlp_dim"):
-            _require(_is_count(getattr(self, field)), f"{field} must be a whole number >= 1", self, field)
-        _require(_is_count(self.num_classes, least=0), "num_classes must be a whole number >= 0", self, "num_classes")
-        _require(
-            self.representation_size is None or _is_count(self.representation_size),
-            "representation_size must be None or >= 1",
-            self,
-            "representation_size",
-        )
-        for field, allowed in (
-            ("classifier", ("token", "gap")),
-            ("gelu", ("tanh", "erf")),
-            ("position_resize", get_args(PositionResize)),
-        ):
-            _require(getattr(self, field) in allowed, f"{field} must be one of {', '.join(allowed)}", self, field)
+        self.check_counts(("in_channels", "hidden_size", "num_layers", "num_heads", "mlp_dim"))
+        self.check_counts(("num_classes",), least=0)
+        size = self.representation_size
+        self.check("representation_size", size is None or is_count(size), "None or a whole number >= 1")
+        self.check_choice("classifier", ("token", "gap"))
+        self.check_choice("gelu", ("tanh", "erf"))
+        self.check_choice("position_resize", get_args(PositionResize))
         for field in ("gap_class_token", "norm_after_pooling"):
-            _require(isinstance(getattr(self, field), bool), f"{field} must be true or false", self, field)
-            fits = self.classifier == "gap" or not getattr(self, field)
-            _require(fits, f'{field} needs classifier="gap"', self, field)
+            value = getattr(self, field)
+            self.check(field, isinstance(value, bool), "true or false")
+            self.check(field, self.classifier == "gap" or not value, 'false without classifier="gap"')
         for field in ("dropout_rate", "attention_dropout_rate", "stochastic_depth_rate"):
-            _require(0.0 <= getattr(self, field) < 1.0, f"{field} must be in [0, 1)", self, field)
-        _require(self.layer_norm_eps > 0, "layer_norm_eps must be > 0", self, "layer_norm_eps")
+            self.check(field, 0.0 <= getattr(self, field) < 1.0, "in [0, 1)")
+        self.check("layer_norm_eps", self.layer_norm_eps > 0, "> 0")
         if self.hidden_size % self.num_heads:
             raise ConfigError(
                 f"hidden_size {self.hidden_size} is not divisible by num_heads {self.num_heads}: "
@@ -174,6 +167,11 @@ class ViTConfig:
         return self.num_patches + self.prefix_tokens
 
     @property
+    def rows_read(self) -> int:
+        """Tokens of the last block that the head reads: the CLS token alone, or all S when pooling over them."""
+        return 1 if self.classifier == "token" else self.num_tokens
+
+    @property
     def head_dim(self) -> int:
         """Width of one attention head: D / heads."""
         return self.hidden_size // self.num_heads
@@ -190,21 +188,6 @@ class ViTConfig:
             f"patches: the nearest that are, {near}"
         )
 
-    def replace(self, **changes: Any) -> "ViTConfig":
-        """A copy with some fields changed, checked like a new one."""
-        _known_fields(changes)
-        return dataclasses.replace(self, **changes)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values; `from_dict` is the way back."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "ViTConfig":
-        """The configuration that `to_dict` described; unknown fields are an error."""
-        _known_fields(values)
-        return cls(**values)
-
     @classmethod
     def from_name(cls, name: str, **overrides: Any) -> "ViTConfig":
         """A published variant, such as `"B/16"` or `"R50+B/16"`, with some fields changed.
@@ -219,7 +202,7 @@ class ViTConfig:
         wanted = name.lower().replace("vit-", "").replace("_", "/")
         for known, fields in VARIANTS.items():
             if known.lower() == wanted:
-                _known_fields(overrides)
+                cls.check_fields(overrides)
                 return cls(**{**fields, **overrides})
         raise ConfigError(
             f"unknown model {name!r}{did_you_mean(name, VARIANTS)}; the named variants are {', '.join(VARIANTS)}"
@@ -229,25 +212,31 @@ class ViTConfig:
 def as_size(value: Any, field: str = "size") -> Size:
     """`224` or `(224, 320)` as (height, width)."""
     pair = (value, value) if isinstance(value, int) else value
-    if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not all(_is_count(n) for n in pair):
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not all(is_count(n) for n in pair):
         raise ConfigError(f"{field} must be a whole number or (height, width) of such, got {value!r}")
     return int(pair[0]), int(pair[1])
 
 
-def _is_count(value: Any, least: int = 1) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+def as_indices(asked: Sequence[int], length: int, what: str) -> list[int]:
+    """Layers, heads or tokens by number, counted from the end where negative.
 
+    Args:
+        asked: indices from -length to length - 1.
+        length: how many there are.
+        what: what they are of, `"layer"` for example.
 
-def _require(holds: bool, message: str, config: ViTConfig, field: str) -> None:
-    if not holds:
-        raise ConfigError(f"{message}, got {getattr(config, field)!r}")
+    Returns:
+        The same from 0 up.
 
-
-def _known_fields(values: dict[str, Any]) -> None:
-    known = [field.name for field in dataclasses.fields(ViTConfig)]
-    for key in values:
-        if key not in known:
-            raise ConfigError(f"ViTConfig has no field {key!r}{did_you_mean(key, known)}")
+    Raises:
+        ConfigError: for an index that does not exist, or none at all.
+    """
+    if not asked:
+        raise ConfigError(f"no {what} asked for: choose from 0 to {length - 1}")
+    for i in asked:
+        if not -length <= i < length:
+            raise ConfigError(f"{what} {i} does not exist: 0 to {length - 1}, or -{length} to -1 from the end")
+    return [i % length for i in asked]
 
 
 def _variants() -> dict[str, dict[str, Any]]:

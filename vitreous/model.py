@@ -9,14 +9,15 @@ M the MLP's width, L blocks, K classes.
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitreous.config import Size, ViTConfig, as_size
-from vitreous.errors import ConfigError, ImageError
+from vitreous.base.errors import ConfigError, ImageError
+from vitreous.config import Size, ViTConfig, as_indices, as_size
 from vitreous.hybrid import ResNetStem
 from vitreous.initialisers import lecun_normal_
 from vitreous.positions import resize_positions
@@ -204,17 +205,31 @@ class VisionTransformer(nn.Module):
         x = self.embed(images)  # (B, S, D)
         for block in self.blocks[:-1]:
             x = block(x)  # (B, S, D)
-        # A head that reads one token needs no more of the last block.
-        x = self.blocks[-1](x, rows=CLS if self.config.classifier == "token" else ALL)  # (B, 1 or S, D)
+        x = self.blocks[-1](x, rows=self.rows_read)  # (B, 1 or S, D)
+        return self.read_out(x)  # (B, K)
+
+    @property
+    def rows_read(self) -> slice:
+        """Tokens to compute in the last block: a head that reads CLS alone needs no other."""
+        return CLS if self.config.classifier == "token" else ALL
+
+    def read_out(self, x: Tensor) -> Tensor:
+        """What the head makes of the last block's tokens: head(tanh(pre_logits(y))) or head(y).
+
+        Args:
+            x: z_L (B, S, D), or its `rows_read` alone.
+
+        Returns:
+            Logits (B, K); for a backbone without a head, the representation (B, D).
+        """
         x = self.pool(x)  # (B, D)
         if self.pre_logits is not None:
             x = torch.tanh(self.pre_logits(x))  # (B, R)
         return x if self.head is None else self.head(x)  # (B, K)
 
     def pool(self, x: Tensor) -> Tensor:
-        """y, equation 4: the last block's CLS token (B, 1, D), or all tokens (B, S, D) to take the mean -> (B, D)."""
-        if self.config.classifier == "gap":
-            x = x[:, self.config.prefix_tokens :]  # (B, N, D)
+        """y, equation 4: LN(z_L) of the CLS token, or its mean over the patches: (B, S or 1, D) -> (B, D)."""
+        x = x[:, CLS if self.config.classifier == "token" else slice(self.config.prefix_tokens, None)]  # (B, 1 or N, D)
         if self.config.norm_after_pooling:
             return self.norm(x.mean(dim=1))
         return self.norm(x).mean(dim=1)
@@ -264,8 +279,8 @@ class VisionTransformer(nn.Module):
         Raises:
             ConfigError: when a layer or a query does not exist, or none is asked for.
         """
-        wanted = _indices(layers, self.config.num_layers, "layer")
-        rows = ALL if queries is None else _indices(queries, self.config.num_tokens, "query token")
+        wanted = as_indices(layers, self.config.num_layers, "layer")
+        rows = ALL if queries is None else as_indices(queries, self.config.num_tokens, "query token")
         maps: dict[int, Tensor] = {}
         for i, x in enumerate(self.iter_hidden_states(images)):
             if i in wanted:
@@ -345,10 +360,13 @@ def _zero_(layer: nn.Linear) -> nn.Linear:
     return layer
 
 
-def _indices(asked: Sequence[int], length: int, what: str) -> list[int]:
-    if not asked:
-        raise ConfigError(f"no {what} asked for: choose from 0 to {length - 1}")
-    for i in asked:
-        if not -length <= i < length:
-            raise ConfigError(f"{what} {i} does not exist: 0 to {length - 1}, or -{length} to -1 from the end")
-    return [i % length for i in asked]
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode within the block; every part gets its own mode back, as they can differ (a frozen one, say)."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitreous.base.errors import ConfigError
 from vitreous.config import PositionResize, Size
-from vitreous.errors import ConfigError
 
 # What each family hands to the interpolation of its framework.
 MODES: dict[PositionResize, dict[str, str | bool]] = {

@@ -1,6 +1,5 @@
 """From pictures to named guesses: what a classifier, a compiled one and an exported file have in common."""
 
-import os
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -15,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitreous.errors import ImageError
-from vitreous.preprocess import Preprocess
+from vitreous.base.errors import ImageError
+from vitreous.base.machine import cores
+from vitreous.pictures.preprocess import Preprocess
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -166,8 +166,7 @@ def ahead(items: Iterable[T], work: Callable[[T], R], *, workers: int, depth: in
 
 def default_workers() -> int:
     """Threads that decode while a batch is computed: half of the cores, from 1 to 8."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(max(cores // 2, 1), 8)
+    return min(max(cores() // 2, 1), 8)
 
 
 def as_list(images: Any) -> list[Any]:

@@ -28,8 +28,8 @@ from scripts.studies.harness import (
     trained,
 )
 from vitreous import VisionTransformer
+from vitreous.base.seeds import seeded
 from vitreous.model import ALL, Block
-from vitreous.seeds import seeded
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,7 +7,7 @@ from torch import Tensor
 from scripts.studies.harness import ROOT, Numbers, note
 from scripts.studies.parts import Parts
 from vitreous import Classifier, load
-from vitreous.data import Split
+from vitreous.data.dataset import Split
 from vitreous.evaluation.features import extract
 from vitreous.evaluation.ridge import fit
 

@@ -22,9 +22,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitreous import VisionTransformer, ViTConfig
-from vitreous.evaluation.figures import STYLE, svg
-from vitreous.files import atomic_path, write_text
-from vitreous.seeds import derive, seeded
+from vitreous.base.files import atomic_path, write_text
+from vitreous.base.seeds import derive, seeded
+from vitreous.report.style import STYLE, svg
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

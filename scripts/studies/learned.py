@@ -31,8 +31,8 @@ from scripts.studies.harness import (
     trained_vit,
 )
 from vitreous import Classifier, Preprocess, VisionTransformer, load
+from vitreous.base.seeds import seeded
 from vitreous.explain import head_reach, patch_filters, position_similarity
-from vitreous.seeds import seeded
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from scripts.studies.cnn import resnet
 from scripts.studies.frozen import ORIGIN, PRETRAINED, describe, features, open_frozen, probe
 from scripts.studies.harness import (
     BATCH,
@@ -31,11 +32,11 @@ from scripts.studies.harness import (
 )
 from scripts.studies.parts import Parts
 from vitreous import VisionTransformer, ViTConfig
-from vitreous.data import Split, open_data
-from vitreous.evaluation.intervals import student
-from vitreous.images import read_image
-from vitreous.seeds import derive, seeded
-from vitreous.training.cnn import resnet
+from vitreous.base.seeds import derive, seeded
+from vitreous.base.statistics import student
+from vitreous.data.dataset import Split
+from vitreous.data.open import open_data
+from vitreous.pictures.images import read_image
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

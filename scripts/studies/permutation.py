@@ -28,8 +28,8 @@ from scripts.studies.harness import (
     trained_vit,
 )
 from vitreous import VisionTransformer
+from vitreous.base.seeds import derive
 from vitreous.model import patchify
-from vitreous.seeds import derive
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

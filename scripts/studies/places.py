@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from scripts.studies.harness import BATCH, Numbers, mean_std, note, pm, table
 from scripts.studies.resolution_ways import WAYS, WRONG, at_size
 from vitreous import VisionTransformer, ViTConfig
-from vitreous.seeds import derive, seeded
+from vitreous.base.seeds import derive, seeded
 
 STEPS, FINETUNE, TEST, LR = 800, 30, 512, 2e-3
 GLYPHS = torch.tensor(  # cross, then bar, column and frame

@@ -26,8 +26,8 @@ from scripts.studies.harness import (
     trained_vit,
 )
 from scripts.studies.resolution_ways import WAYS, WRONG, at_size
+from vitreous.base.seeds import derive
 from vitreous.positions import MODES
-from vitreous.seeds import derive
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

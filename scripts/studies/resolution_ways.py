@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitreous import VisionTransformer
+from vitreous.base.seeds import derive
 from vitreous.config import Size
 from vitreous.positions import MODES, resize_positions
-from vitreous.seeds import derive
 
 
 def resized(mode: str) -> Callable[[Tensor, Size, Size, int], Tensor]:

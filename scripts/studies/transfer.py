@@ -32,9 +32,9 @@ from scripts.studies.harness import (
 )
 from scripts.studies.parts import Parts
 from vitreous import Classifier, VisionTransformer, load
+from vitreous.base.seeds import derive, seeded
+from vitreous.base.statistics import student
 from vitreous.evaluation.features import backbone
-from vitreous.evaluation.intervals import student
-from vitreous.seeds import derive, seeded
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -33,7 +33,7 @@ from scripts.studies.harness import (
     trained_vit,
 )
 from vitreous import VisionTransformer
-from vitreous.seeds import seeded
+from vitreous.base.seeds import seeded
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from tests.conftest import tiny, write_pictures
 from vitreous.classifier import Classifier, load
 from vitreous.cli.main import app
-from vitreous.preprocess import Preprocess
+from vitreous.pictures.preprocess import Preprocess
 
 LABELS = ("green", "grey", "red")
 

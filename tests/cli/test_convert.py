@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from tests.conftest import tiny
 from vitreous.classifier import Classifier, load
 from vitreous.cli.main import app
-from vitreous.preprocess import Preprocess
+from vitreous.pictures.preprocess import Preprocess
 
 
 def saved(folder: Path, **overrides: object) -> Path:

@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from tests.conftest import write_pictures
-from vitreous.data import open_data
+from vitreous.base.errors import ImageError
 from vitreous.data.augment import AUGREG, Augmentation
 from vitreous.data.loading import EvaluationPictures, TrainingPictures, batches
 from vitreous.data.mixing import Mixing
-from vitreous.errors import ImageError
-from vitreous.preprocess import Preprocess
+from vitreous.data.open import open_data
+from vitreous.pictures.preprocess import Preprocess
 
 PREPROCESS = Preprocess.preset("google", size=16)
 MIXINGS = {"mixup": (0.5, 0.0), "cutmix": (0.0, 1.0), "both": (0.5, 1.0)}

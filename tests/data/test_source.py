@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tests.conftest import write_pictures
-from vitreous.data import open_data
-from vitreous.errors import DataError, ImageError
+from vitreous.base.errors import DataError, ImageError
+from vitreous.data.open import open_data
 
 CLASSES = {"1": 3, "2": 1, "10": 2}
 FLAT = ("folder", "zip", "stored zip", "tar", "csv", "tsv", "parquet", "shards", "one shard", "saved", "hf parquet")

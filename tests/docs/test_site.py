@@ -13,7 +13,7 @@ from scripts import make_pages
 from tests.conftest import ROOT, tiny
 from vitreous.classifier import Classifier
 from vitreous.cli.main import app
-from vitreous.preprocess import Preprocess
+from vitreous.pictures.preprocess import Preprocess
 
 DOCS = ROOT / "docs"
 RUN = set(make_pages.PAGES.values())
@@ -56,10 +56,10 @@ def test_snippets_run(name, place, monkeypatch):
 @pytest.mark.parametrize(("template", "page"), make_pages.PAGES.items())
 def test_pages_say_what_their_code_says(template, page, tmp_path, monkeypatch):
     import scripts.walkthrough_figures as figures
-    import vitreous.cost_figure
+    import vitreous.anatomy.figure
 
     monkeypatch.setattr(figures, "FOLDER", tmp_path)
-    monkeypatch.setattr(vitreous.cost_figure, "save", lambda *rest: None)
+    monkeypatch.setattr(vitreous.anatomy.figure, "save", lambda *rest: None)
     made = make_pages.fill((make_pages.TEMPLATES / template).read_text(encoding="utf-8"), template)
     committed = (DOCS / page).read_text(encoding="utf-8")
     assert words(made) == words(committed)

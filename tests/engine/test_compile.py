@@ -6,13 +6,14 @@ import pytest
 import torch
 
 from tests.conftest import tiny, write_pictures
+from vitreous.base.errors import ConfigError, ImageError, VitreousError, WeightsError
+from vitreous.base.files import cache_folder
 from vitreous.classifier import Classifier
-from vitreous.engine import choice, runtimes
 from vitreous.engine import compile as compiling
+from vitreous.engine import runtimes
 from vitreous.engine.choice import Row
 from vitreous.engine.compile import compile
-from vitreous.errors import ConfigError, ImageError, VitreousError, WeightsError
-from vitreous.preprocess import Preprocess
+from vitreous.pictures.preprocess import Preprocess
 
 LABELS = tuple("abcdefg")
 FAST = [name for name in runtimes.RUNTIMES if name != "torch.compile" and runtimes.missing(name) is None]
@@ -75,7 +76,7 @@ def test_the_choice_is_measured_explained_and_remembered(clf, monkeypatch):
     for otherwise in (dict(batch_size=2), dict(measure_again=True)):
         with pytest.raises(pytest.fail.Exception, match="measured again"):
             compile(clf, **otherwise)
-    for file in choice.folder().iterdir():
+    for file in cache_folder("choices").iterdir():
         file.write_text("{")
     with pytest.raises(pytest.fail.Exception, match="measured again"):
         compile(clf)

@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 
 from tests.conftest import tiny, write_pictures
+from vitreous.base.errors import ConfigError, ImageError, VitreousError, WeightsError
 from vitreous.classifier import Classifier, load
 from vitreous.engine import export as exporting
 from vitreous.engine.card import Card
@@ -16,8 +17,7 @@ from vitreous.engine.export import export
 from vitreous.engine.exported import load_exported
 from vitreous.engine.graph import onnx_model
 from vitreous.engine.runtimes import open_onnxruntime, open_openvino, require
-from vitreous.errors import ConfigError, ImageError, VitreousError, WeightsError
-from vitreous.preprocess import Preprocess
+from vitreous.pictures.preprocess import Preprocess
 
 LABELS = ("Ähre", "b", "<c>", "d & e", 'f"', "g", "10")
 GAP = dict(classifier="gap")

@@ -6,13 +6,13 @@ import torch
 import torch.nn.functional as F
 
 from tests.conftest import tiny, write_pictures
+from vitreous.base.errors import DataError, ImageError, WeightsError
 from vitreous.classifier import Classifier
-from vitreous.data import open_data
-from vitreous.errors import DataError, ImageError, WeightsError
-from vitreous.evaluation import evaluate
+from vitreous.data.open import open_data
+from vitreous.evaluation.evaluate import evaluate
 from vitreous.evaluation.figures import running_mean
 from vitreous.evaluation.report import EXAMPLES, write_report
-from vitreous.preprocess import Preprocess
+from vitreous.pictures.preprocess import Preprocess
 
 LABELS = tuple("abcdefg")
 

@@ -11,16 +11,16 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from tests.conftest import tiny, write_pictures
+from vitreous.base.errors import ConfigError, DataError, ImageError
+from vitreous.base.statistics import student, t975
 from vitreous.classifier import Classifier, load
 from vitreous.cli.main import app
-from vitreous.data import open_data
-from vitreous.errors import ConfigError, DataError, ImageError
-from vitreous.evaluation import evaluate, probe
+from vitreous.data.open import open_data
+from vitreous.evaluation.evaluate import evaluate
 from vitreous.evaluation.features import backbone, extract
-from vitreous.evaluation.intervals import student, t975
-from vitreous.evaluation.probe import choose
+from vitreous.evaluation.probe import choose, probe
 from vitreous.evaluation.ridge import BIAS, L2, OFFICIAL_L2, fit, nearest
-from vitreous.preprocess import Preprocess
+from vitreous.pictures.preprocess import Preprocess
 
 K = 4
 

@@ -7,6 +7,7 @@ import torch
 
 from scripts import planted_evidence
 from tests.conftest import shared, tiny
+from vitreous.base.errors import TooLarge
 from vitreous.classifier import Classifier, load
 from vitreous.explain import (
     METHODS,
@@ -26,12 +27,11 @@ from vitreous.explain import (
     rise,
     rollout,
     token_norms,
-    verify,
 )
-from vitreous.explain.memory import TooLarge
-from vitreous.explain.reads import roll
+from vitreous.explain.methods.reads import roll
+from vitreous.explain.verification import verify
 from vitreous.model import patchify
-from vitreous.preprocess import Preprocess
+from vitreous.pictures.preprocess import Preprocess
 
 EFFECTS = ("grad_attention", "chefer", "integrated_gradients", "occlusion", "rise")
 SHAPES = [

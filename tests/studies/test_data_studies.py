@@ -10,8 +10,8 @@ from scripts.studies.parts import Parts
 from tests.conftest import tiny, write_pictures
 from vitreous.classifier import Classifier
 from vitreous.evaluation import features
-from vitreous.images import read_image
-from vitreous.preprocess import Preprocess
+from vitreous.pictures.images import read_image
+from vitreous.pictures.preprocess import Preprocess
 
 
 def pretrained(folder):

@@ -9,7 +9,7 @@ import pytest
 from scripts.studies import ablation, harness, learned, permutation, resolution, transfer, translation
 from tests.conftest import tiny
 from vitreous.classifier import Classifier
-from vitreous.preprocess import Preprocess
+from vitreous.pictures.preprocess import Preprocess
 
 STUDIES = {module.NAME: module for module in (ablation, learned, permutation, resolution, translation)}
 PAGES = STUDIES | {transfer.NAME: transfer}

@@ -25,7 +25,7 @@ CONTEXT.set_forkserver_preload(
         "torchmetrics.functional.classification",
         "torchvision.transforms.v2",
         "vitreous.evaluation.figures",
-        "vitreous.training",
+        "vitreous.training.run",
     ]
 )
 PATIENCE = 300  # seconds, on a machine however busy

@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 from tests.conftest import write_pictures
-from vitreous.data import open_data
-from vitreous.preprocess import Preprocess
-from vitreous.training import Recipe
+from vitreous.data.open import open_data
+from vitreous.pictures.preprocess import Preprocess
 from vitreous.training.loop import Loop
+from vitreous.training.recipe import Recipe
 
 
 def test_a_cnn_is_trained_and_resumed_with_its_running_statistics(tmp_path, monkeypatch):

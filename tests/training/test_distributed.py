@@ -10,10 +10,11 @@ from safetensors.torch import load_file
 from tests.conftest import tiny, write_pictures
 from tests.training.forks import on_processes
 from vitreous.classifier import Classifier
-from vitreous.evaluation import evaluate
-from vitreous.preprocess import Preprocess
-from vitreous.training import Recipe, finetune
+from vitreous.evaluation.evaluate import evaluate
+from vitreous.pictures.preprocess import Preprocess
 from vitreous.training.loop import Loop
+from vitreous.training.recipe import Recipe
+from vitreous.training.run import finetune
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
@@ -102,7 +103,7 @@ def test_a_run_on_two_processes_that_was_stopped_ends_bit_equal(data, tmp_path):
 
 
 def measure(data: Path, out: Path, batch_size: int = 2) -> None:
-    from vitreous import processes
+    from vitreous.base import processes
 
     processes.connect()
     clf = Classifier(tiny(num_classes=3), Preprocess.preset("google", size=32), ("a", "b", "c"))
@@ -133,7 +134,7 @@ def test_t31_one_picture_more_than_a_batch_is_counted_on_two_processes(tmp_path)
 
 
 def test_shares_hold_each_thing_once(monkeypatch):
-    from vitreous import processes
+    from vitreous.base import processes
 
     for n, count in ((0, 2), (1, 3), (5, 2), (513, 4)):
         monkeypatch.setattr(processes, "count", lambda count=count: count)

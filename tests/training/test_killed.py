@@ -15,10 +15,11 @@ from safetensors.torch import load_file
 
 from tests.conftest import TINY, write_pictures
 from tests.training.forks import finish, start
+from vitreous.base.errors import VitreousError, WeightsError
 from vitreous.config import ViTConfig
-from vitreous.errors import VitreousError, WeightsError
-from vitreous.training import Recipe, pretrain
 from vitreous.training.loop import Loop
+from vitreous.training.recipe import Recipe
+from vitreous.training.run import pretrain
 from vitreous.training.state import PREVIOUS, STATE
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

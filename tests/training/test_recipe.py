@@ -4,7 +4,7 @@ from importlib import resources
 
 import pytest
 
-from vitreous.errors import ConfigError
+from vitreous.base.errors import ConfigError
 from vitreous.training.recipe import Recipe, parse_overrides
 
 NAMES = sorted(p.name.removesuffix(".toml") for p in (resources.files("vitreous") / "recipes").iterdir())

@@ -11,13 +11,14 @@ import torch
 from safetensors.torch import load_file
 
 from tests.conftest import TINY, tiny, write_pictures
+from vitreous.base.errors import DataError, ImageError, VitreousError
 from vitreous.classifier import Classifier, load
 from vitreous.config import ViTConfig
-from vitreous.errors import DataError, ImageError, VitreousError
-from vitreous.evaluation import evaluate
-from vitreous.preprocess import Preprocess
-from vitreous.training import Recipe, finetune, pretrain
+from vitreous.evaluation.evaluate import evaluate
+from vitreous.pictures.preprocess import Preprocess
 from vitreous.training.loop import Interrupted, Loop
+from vitreous.training.recipe import Recipe
+from vitreous.training.run import finetune, pretrain
 
 QUICK = dict(steps=6, batch_size=8, warmup_steps=1, base_lr=0.01, progress=False, num_workers=0)
 

@@ -9,17 +9,18 @@ import torch
 import torch.nn.functional as F
 
 from tests.conftest import tiny, write_pictures
+from vitreous.base.errors import ConfigError, WeightsError
 from vitreous.classifier import Classifier, load
-from vitreous.errors import ConfigError, WeightsError
-from vitreous.evaluation import evaluate
-from vitreous.preprocess import Preprocess
-from vitreous.training import Recipe, finetune
+from vitreous.evaluation.evaluate import evaluate
+from vitreous.pictures.preprocess import Preprocess
+from vitreous.training.checkpointing import recomputed
 from vitreous.training.dropout import DropoutByPosition
 from vitreous.training.ema import Average, exchanged
 from vitreous.training.losses import count_correct, total_loss
-from vitreous.training.memory import recomputed
+from vitreous.training.model_parts import frozen
 from vitreous.training.optimizer import parameter_groups
-from vitreous.training.parts import frozen
+from vitreous.training.recipe import Recipe
+from vitreous.training.run import finetune
 from vitreous.training.stream import Positions
 from vitreous.training.watch import advise
 

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from tests.conftest import randomise, tiny
 from vitreous.classifier import Classifier
 from vitreous.config import ViTConfig
-from vitreous.preprocess import Preprocess
+from vitreous.pictures.preprocess import Preprocess
 
 NAMES = tuple(f"kind {i}" for i in range(7))
 

@@ -10,10 +10,10 @@ from PIL import Image
 
 from tests.conftest import TINY
 from tests.weights.peers import assert_near, images, timm_vit
+from vitreous.base.errors import WeightsError
 from vitreous.classifier import load
 from vitreous.config import ViTConfig
-from vitreous.errors import WeightsError
-from vitreous.preprocess import IMAGENET_MEAN
+from vitreous.pictures.preprocess import IMAGENET_MEAN
 from vitreous.weights import backbones
 
 CONFIG = ViTConfig(**{**TINY, "num_classes": 0}, gelu="erf")

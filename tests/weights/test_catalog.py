@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from vitreous.base.errors import WeightsError
 from vitreous.config import VARIANTS, ViTConfig
-from vitreous.errors import WeightsError
 from vitreous.weights import catalog
 
 

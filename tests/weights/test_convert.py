@@ -8,10 +8,10 @@ import torch
 
 from tests.conftest import tiny
 from tests.weights.peers import NAMES, assert_near, assert_same_tensors, classifier, header, images
+from vitreous.base.errors import ConfigError, WeightsError
 from vitreous.classifier import Classifier, load
 from vitreous.config import ResNetConfig
-from vitreous.errors import ConfigError, WeightsError
-from vitreous.preprocess import Preprocess
+from vitreous.pictures.preprocess import Preprocess
 from vitreous.weights.convert import convert
 
 ROOT_ONLY = dict(image_size=64, patch_size=4, resnet=ResNetConfig(numerics="timm"))

@@ -20,9 +20,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.conftest import tiny
+from vitreous.base.errors import WeightsError
 from vitreous.classifier import Classifier
-from vitreous.errors import WeightsError
-from vitreous.preprocess import Preprocess
+from vitreous.pictures.preprocess import Preprocess
 from vitreous.weights.checkpoint import Hints
 from vitreous.weights.convert import Family, convert
 from vitreous.weights.npz import NpzReader

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from tests.conftest import shared, tiny
+from vitreous.base.errors import WeightsError
 from vitreous.classifier import load
 from vitreous.config import ResNetConfig, ViTConfig
-from vitreous.errors import WeightsError
 from vitreous.model import VisionTransformer
 from vitreous.weights import google
 from vitreous.weights.sniff import read_checkpoint

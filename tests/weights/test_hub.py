@@ -16,9 +16,9 @@ import pytest
 import torch
 
 from tests.conftest import tiny
+from vitreous.base.errors import WeightsError
 from vitreous.classifier import Classifier, load
-from vitreous.errors import WeightsError
-from vitreous.preprocess import Preprocess
+from vitreous.pictures.preprocess import Preprocess
 from vitreous.weights import google, hub
 from vitreous.weights.convert import convert
 

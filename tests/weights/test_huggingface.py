@@ -21,10 +21,10 @@ from tests.weights.peers import (
     images,
 )
 from tests.weights.test_convert import CANNOT, SHAPES, make
+from vitreous.base.errors import WeightsError
 from vitreous.classifier import Classifier, load
 from vitreous.config import ViTConfig
-from vitreous.errors import WeightsError
-from vitreous.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess
+from vitreous.pictures.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess
 from vitreous.weights import processors
 from vitreous.weights.convert import convert
 

@@ -6,12 +6,11 @@ import pytest
 import torch
 
 from tests.conftest import tiny
+from vitreous.base.errors import WeightsError
 from vitreous.classifier import Classifier, load
 from vitreous.config import ResNetConfig
-from vitreous.errors import WeightsError
-from vitreous.preprocess import Preprocess
-from vitreous.weights.native import read_metadata
-from vitreous.weights.safefile import write_safetensors
+from vitreous.pictures.preprocess import Preprocess
+from vitreous.weights.safefile import read_metadata, write_safetensors
 
 LABELS = ("Katze", "犬", 'a "quoted" name', "", "e", "f", "g")
 

@@ -17,10 +17,10 @@ from safetensors.torch import load_file, save_file
 
 from tests.conftest import TINY, tiny
 from tests.weights.peers import assert_same_tensors, classifier, images, timm_vit
+from vitreous.base.errors import WeightsError
 from vitreous.classifier import Classifier, load
 from vitreous.config import ViTConfig
-from vitreous.errors import WeightsError
-from vitreous.preprocess import Preprocess
+from vitreous.pictures.preprocess import Preprocess
 from vitreous.weights.convert import convert
 
 CONFIG = ViTConfig(**TINY, gelu="erf")

@@ -20,10 +20,10 @@ from tests.weights.peers import (
     timm_vit,
 )
 from tests.weights.test_convert import CANNOT, SHAPES, make
+from vitreous.base.errors import ConfigError, WeightsError
 from vitreous.classifier import load
 from vitreous.config import ResNetConfig, ViTConfig
-from vitreous.errors import ConfigError, WeightsError
-from vitreous.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess
+from vitreous.pictures.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess
 from vitreous.weights.convert import convert
 
 CONFIG = ViTConfig(**TINY, gelu="erf")

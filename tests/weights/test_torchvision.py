@@ -8,12 +8,12 @@ from torchvision.models.vision_transformer import interpolate_embeddings, vit_b_
 from tests.conftest import TINY
 from tests.weights.peers import assert_near, assert_same_tensors, images, torchvision_vit
 from tests.weights.test_convert import CANNOT, SHAPES, make
+from vitreous.base.errors import WeightsError
 from vitreous.classifier import load
 from vitreous.config import ViTConfig
-from vitreous.errors import WeightsError
-from vitreous.preprocess import Preprocess
+from vitreous.pictures.preprocess import Preprocess
+from vitreous.skeleton import empty_model
 from vitreous.weights import torchvision
-from vitreous.weights.checkpoint import empty_model
 from vitreous.weights.convert import convert
 
 CONFIG = ViTConfig(**TINY, gelu="erf", position_resize="torchvision")

@@ -33,7 +33,7 @@ def check(
     or whose names differ in case or spaces alone. The exit code is then 1. All else is a warning.
     """
     from vitreous.data.check import check as run
-    from vitreous.data.source import open_as_it_is
+    from vitreous.data.open import open_as_it_is
 
     dataset = open_as_it_is(data)
     found = run(dataset, num_workers=workers)

@@ -11,7 +11,7 @@ from vitreous.cli.output import errors, results, share, table
 
 if TYPE_CHECKING:
     from vitreous.classifier import Classifier
-    from vitreous.training import TrainingResult
+    from vitreous.training.run import TrainingResult
 
 SAMPLE, MINI = "sign-language-digits.zip", "vitreous:mini"
 SIZE = 40  # pixels: the bundled model has learned at 32
@@ -59,7 +59,7 @@ def unpack(folder: Path) -> None:
     import zipfile
     from importlib import resources
 
-    from vitreous.files import atomic_write
+    from vitreous.base.files import atomic_write
 
     with resources.as_file(resources.files("vitreous") / "assets" / SAMPLE) as path, zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
@@ -81,9 +81,9 @@ def start() -> "Classifier":
 
 def untrained(clf: "Classifier") -> "Classifier":
     """The same with random weights."""
+    from vitreous.base.seeds import derive, seeded
     from vitreous.classifier import Classifier
     from vitreous.model import VisionTransformer
-    from vitreous.seeds import derive, seeded
 
     with seeded(derive(0, "weights")):
         return Classifier(VisionTransformer(clf.model.config), clf.preprocess, clf.labels)
@@ -93,8 +93,8 @@ def train(clf: "Classifier", pictures: Path, run: Path, workers: int | None = No
     """The recipe `demo` on the sample, going on where an earlier run in the same folder stopped."""
     import torch
 
-    from vitreous.training import finetune
     from vitreous.training.loop import STATE
+    from vitreous.training.run import finetune
 
     # Matrices this small gain nothing from a second thread; a second process decodes meanwhile.
     torch.set_num_threads(1)

@@ -8,7 +8,7 @@ from vitreous.cli.arguments import Data, Json, Model, Out, Weights, Workers, kin
 from vitreous.cli.output import print_json, results, share, table
 
 if TYPE_CHECKING:
-    from vitreous.evaluation import Evaluation
+    from vitreous.evaluation.evaluate import Evaluation
 
 MOST_CLASSES = 20
 
@@ -33,12 +33,12 @@ def evaluate(
     """
     from json import dumps
 
-    from vitreous import processes
+    from vitreous.base import processes
+    from vitreous.base.files import write_text
     from vitreous.classifier import load
-    from vitreous.data import open_data
+    from vitreous.data.open import open_data
     from vitreous.evaluation.evaluate import evaluate_split, measured_split
     from vitreous.evaluation.report import write_report
-    from vitreous.files import write_text
 
     device = processes.device()
     clf = load(model, weights=kind_of_weights(weights))

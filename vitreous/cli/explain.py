@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vitreous.base.version import __version__
 from vitreous.cli.arguments import ImageSize, Model, Out, parse_size
 from vitreous.cli.output import errors, results, table
 
 if TYPE_CHECKING:
-    from vitreous.explain.page import Findings
     from vitreous.explain.question import Question
+    from vitreous.explain.show.page import Findings
 
 # What is enough to tell a method's maps from those of random weights, where every patch of 8 views would take long.
 COARSE: dict[str, dict[str, Any]] = {
@@ -44,9 +45,9 @@ def explain(
     Stopped half way, what is done stays written.
     """
     from vitreous.classifier import load
-    from vitreous.explain.methods import method as named
-    from vitreous.explain.page import write
+    from vitreous.explain.methods.table import method as named
     from vitreous.explain.question import ask
+    from vitreous.explain.show.page import write
 
     named(method)  # an unknown name is said before a model is loaded
     clf = load(model, image_size=parse_size(image_size))
@@ -68,16 +69,15 @@ def explain(
 
 def _read(question: "Question", image: Path, model: str) -> "Findings":
     """All that a single forward pass shows."""
-    import vitreous
     from vitreous.explain.lens import logit_lens
-    from vitreous.explain.page import Findings
-    from vitreous.explain.reads import attention, readout_attention
+    from vitreous.explain.methods.reads import attention, readout_attention
+    from vitreous.explain.show.page import Findings
 
     reads = readout_attention(question)  # first: its pass also says which class is in question
     headed = question.target is not None
     found = Findings(image.name, question, reads, logit_lens(question) if headed else None)
     found.maps["attention"] = attention(question)
-    found.notes += [("model", model), ("picture", str(image)), ("vitreous", vitreous.__version__)]
+    found.notes += [("model", model), ("picture", str(image)), ("vitreous", __version__)]
     if not headed:
         found.unfinished = "This model has no head, so there is no answer to explain: this is only where it reads from."
     return found
@@ -85,11 +85,11 @@ def _read(question: "Question", image: Path, model: str) -> "Findings":
 
 def _test(found: "Findings", out: Path, method: str, verify: bool) -> None:
     """Occlusion, the method asked for, and their tests; the page is renewed after each part."""
-    from vitreous.explain.methods import method as named
-    from vitreous.explain.page import write
-    from vitreous.explain.verify import passes
-    from vitreous.explain.verify import verify as check
-    from vitreous.progress import progress
+    from vitreous.base.progress import progress
+    from vitreous.explain.methods.table import method as named
+    from vitreous.explain.show.page import write
+    from vitreous.explain.verification.verify import passes
+    from vitreous.explain.verification.verify import verify as check
 
     question = found.question
     wanted = list(dict.fromkeys([method, "occlusion"]))
@@ -118,13 +118,13 @@ def _random_weights(found: "Findings", out: Path) -> None:
     """The test with random weights, on eight views of the picture; then every verdict once more."""
     from dataclasses import replace
 
+    from vitreous.base.progress import progress
     from vitreous.explain.explanation import explain as made
-    from vitreous.explain.methods import method as named
-    from vitreous.explain.page import write
-    from vitreous.explain.randomisation import cascade, randomisation
-    from vitreous.explain.verdict import judge
-    from vitreous.explain.views import views
-    from vitreous.progress import progress
+    from vitreous.explain.methods.table import method as named
+    from vitreous.explain.show.page import write
+    from vitreous.explain.verification.randomisation import cascade, randomisation
+    from vitreous.explain.verification.verdict import judge
+    from vitreous.explain.verification.views import views
 
     *_, (_, untrained) = cascade(found.question.model, 0)
     seen = views(found.question)

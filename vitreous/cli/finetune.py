@@ -23,7 +23,7 @@ from vitreous.cli.arguments import (
 from vitreous.cli.output import errors, print_json, results, share, table
 
 if TYPE_CHECKING:
-    from vitreous.training import TrainingResult
+    from vitreous.training.run import TrainingResult
 
 
 def finetune(
@@ -50,7 +50,7 @@ def finetune(
     settings = {**overrides(steps, image_size, set), **devices(strategy, tensorboard)}
     kind = kind_of_weights(weights)
     from vitreous.classifier import load
-    from vitreous.training import finetune as run
+    from vitreous.training.run import finetune as run
 
     report(run(load(model, weights=kind), data, out, recipe, resume=resume, num_workers=workers, **settings), json)
 
@@ -74,7 +74,7 @@ def devices(strategy: str, tensorboard: bool) -> dict[str, Any]:
 
 def report(result: "TrainingResult", json: bool) -> None:
     """What came out of a run, and where it lies; the first process says it."""
-    from vitreous.processes import is_first
+    from vitreous.base.processes import is_first
 
     if not is_first():
         return

@@ -10,10 +10,10 @@ from vitreous.cli.arguments import ImageSize, Json, parse_size
 from vitreous.cli.output import print_json, results, table
 
 if TYPE_CHECKING:
+    from vitreous.anatomy.cost import Cost
+    from vitreous.anatomy.measured import Measured
     from vitreous.classifier import Classifier
     from vitreous.config import ViTConfig
-    from vitreous.cost import Cost
-    from vitreous.cost_measured import Measured
 
 
 def info(
@@ -38,7 +38,7 @@ def info(
     With another --image-size or --patch-size the cost stands beside that of the model as it is.
     With --measure, what it takes on this machine's CPU stands beside the estimate.
     """
-    from vitreous.cost import cost
+    from vitreous.anatomy.cost import cost
 
     base, clf = _find(model)
     changes: dict[str, Any] = {"image_size": parse_size(image_size), "num_classes": classes}
@@ -51,7 +51,7 @@ def info(
     if training and not measure:
         raise typer.BadParameter("--training says what else to --measure")
     if plot is not None:
-        from vitreous.cost_figure import save
+        from vitreous.anatomy.figure import save
 
         save(config, plot, model)
     measured = _measure(config, batch_size, training) if measure else []
@@ -72,8 +72,8 @@ def info(
 
 def _find(model: str) -> "tuple[ViTConfig, Classifier | None]":
     """A file's classifier, or a variant's configuration (which needs no torch)."""
+    from vitreous.base.errors import ConfigError, WeightsError
     from vitreous.config import ViTConfig
-    from vitreous.errors import ConfigError, WeightsError
 
     if not Path(model).exists() and ":" not in model:
         try:
@@ -157,7 +157,7 @@ def _show_cost(price: "Cost") -> None:
 
 
 def _measure(config: "ViTConfig", batch_size: int, training: bool) -> "list[Measured]":
-    from vitreous.cost_measured import measure
+    from vitreous.anatomy.measured import measure
 
     return [measure(config, batch_size, training=kind) for kind in ((False, True) if training else (False,))]
 
@@ -204,8 +204,8 @@ def _trace(config: "ViTConfig", batch_size: int) -> list[dict[str, Any]]:
     """Shapes of a run on torch's meta device: real tensors of the real model, without their numbers."""
     import torch
 
-    from vitreous.trace import trace as run
-    from vitreous.weights.checkpoint import empty_model
+    from vitreous.anatomy.trace import trace as run
+    from vitreous.skeleton import empty_model
 
     images = torch.empty(batch_size, config.in_channels, *config.image_size, device="meta")
     return run(empty_model(config), images).to_dicts()

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-import vitreous
+from vitreous.base.errors import VitreousError
+from vitreous.base.version import __version__
 from vitreous.cli import (
     check,
     convert,
@@ -24,7 +25,6 @@ from vitreous.cli import (
     probe,
 )
 from vitreous.cli.output import errors
-from vitreous.errors import VitreousError
 
 DONE, WRONG, INTERRUPTED = 0, 1, 130
 
@@ -72,7 +72,7 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
-        print(f"vitreous {vitreous.__version__}")
+        print(f"vitreous {__version__}")
         raise typer.Exit
 
 

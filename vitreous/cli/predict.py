@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vitreous.base.errors import ImageError
+from vitreous.base.extras import need
 from vitreous.cli.arguments import ImageSize, Model, Weights, kind_of_weights, parse_size
 from vitreous.cli.output import errors, print_json, results, share, table
-from vitreous.errors import ImageError, VitreousError
 
 if TYPE_CHECKING:
-    from vitreous.classifier import Classifier, Prediction
-    from vitreous.prediction import Predictor
+    from vitreous.classifier import Classifier
+    from vitreous.prediction import Prediction, Predictor
 
 CHUNK = 16  # pictures decoded and computed at once
 
@@ -64,7 +65,7 @@ def predict(
     if format is Format.parquet and output is None:
         raise typer.BadParameter("--format parquet needs --output FILE")
     pictures = _expand(images)
-    from vitreous import processes
+    from vitreous.base import processes
     from vitreous.classifier import load
 
     size, kind = parse_size(image_size), kind_of_weights(weights)
@@ -101,7 +102,7 @@ def _compiled(clf: "Classifier", runtime: Engine, batch_size: int, measure_again
 
 
 def _expand(images: list[Path]) -> list[Path]:
-    from vitreous.data.source import IMAGE_SUFFIXES
+    from vitreous.data.folder import IMAGE_SUFFIXES
 
     pictures: list[Path] = []
     for path in images:
@@ -120,8 +121,8 @@ def _expand(images: list[Path]) -> list[Path]:
 def _predict_all(
     clf: "Predictor", pictures: list[Path], top_k: int
 ) -> tuple[list[tuple[Path, "list[Prediction]"]], list[str]]:
-    from vitreous.processes import is_first
-    from vitreous.progress import progress
+    from vitreous.base.processes import is_first
+    from vitreous.base.progress import progress
 
     found: list[tuple[Path, list[Prediction]]] = []
     failed: list[str] = []
@@ -177,12 +178,9 @@ def _write_csv(rows: list[dict[str, Any]], output: Path | None) -> None:
 
 
 def _write_parquet(rows: list[dict[str, Any]], output: Path | None) -> None:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise VitreousError("Parquet needs pyarrow: pip install 'vitreous[parquet]'") from None
-    from vitreous.files import atomic_path
+    pyarrow = need("pyarrow", extra="parquet", for_="Parquet")
+    parquet = need("pyarrow.parquet", extra="parquet", for_="Parquet")
+    from vitreous.base.files import atomic_path
 
     assert output is not None
     with atomic_path(output) as part:
@@ -190,7 +188,7 @@ def _write_parquet(rows: list[dict[str, Any]], output: Path | None) -> None:
 
 
 def _write(text: str, output: Path) -> None:
-    from vitreous.files import write_text
+    from vitreous.base.files import write_text
 
     write_text(output, text)
 

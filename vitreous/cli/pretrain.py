@@ -44,7 +44,7 @@ def pretrain(
     """
     settings = {**overrides(steps, None, set), **devices(strategy, tensorboard)}
     from vitreous.config import ViTConfig
-    from vitreous.training import pretrain as run
+    from vitreous.training.run import pretrain as run
 
     sizes = {"image_size": parse_size(image_size), "patch_size": parse_size(patch_size)}
     config = ViTConfig.from_name(name, **{key: size for key, size in sizes.items() if size is not None})

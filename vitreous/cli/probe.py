@@ -48,11 +48,10 @@ def probe(
     wanted = parse_shots(shots)
     from json import dumps
 
+    from vitreous.base.files import cache_folder, write_text
     from vitreous.classifier import load
-    from vitreous.data import open_data
-    from vitreous.evaluation.features import default_cache
+    from vitreous.data.open import open_data
     from vitreous.evaluation.probe import probe as run
-    from vitreous.files import write_text
 
     found = run(
         load(model, image_size=parse_size(image_size)),
@@ -62,7 +61,7 @@ def probe(
         features=features,
         val_fraction=val_fraction,
         seed=seed,
-        cache=cache or default_cache(),
+        cache=cache or cache_folder("features"),
         batch_size=batch_size,
         num_workers=workers,
     )

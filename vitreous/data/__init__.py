@@ -1,6 +1,5 @@
-"""Data sets: where pictures and their classes come from, and how training draws from them."""
+"""Data sets: where pictures and their classes come from, what may be wrong with them, and how training draws them."""
 
-from vitreous.data.source import open_data
-from vitreous.data.split import DataSet, Source, Split
+import lazy_loader
 
-__all__ = ["DataSet", "Source", "Split", "open_data"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

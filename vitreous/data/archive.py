@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
+from vitreous.base.errors import DataError, ImageError
+from vitreous.data.dataset import DataSet
 from vitreous.data.folder import Listing, arrange, is_hidden
 from vitreous.data.names import Names
-from vitreous.data.split import DataSet, Listed
-from vitreous.errors import DataError, ImageError
+from vitreous.data.source import Listed
 
 MAX_PACKED_PICTURE = 2**29  # bytes that one picture in a zip may unpack to
 _LOCAL_HEADER = 30  # bytes of a zip's local file header, before the name

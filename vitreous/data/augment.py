@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from vitreous.config import Size
-from vitreous.preprocess import Preprocess
+from vitreous.pictures.preprocess import Preprocess
 
 # AugReg's levels: RandAugment's layers and magnitude, and the alpha of Mixup. "none" is the recipe's as well.
 # Source: Steiner et al. 2022, section 3.4; big_vision `configs/vit_i21k.py`.

@@ -12,9 +12,10 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from vitreous.base.errors import DataError
+from vitreous.data.dataset import SPLITS, DataSet, LeftOut, in_order, split_by_label
 from vitreous.data.names import Names, printable
-from vitreous.data.split import SPLITS, DataSet, LeftOut, Listed, Source, in_order, split_by_label
-from vitreous.errors import DataError
+from vitreous.data.source import Listed, Source
 
 IMAGE_SUFFIXES = frozenset(
     f".{suffix}"

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from vitreous.base.errors import DataError, ImageError
+from vitreous.base.extras import need
+from vitreous.data.dataset import SPLITS, DataSet, LeftOut, Split, in_order, split_by_label
 from vitreous.data.names import printable
-from vitreous.data.split import SPLITS, DataSet, LeftOut, Source, Split, in_order, split_by_label
-from vitreous.errors import DataError, ImageError
+from vitreous.data.source import Source
 
 HUB = "hf:"
 LABEL_COLUMNS = ("label", "labels", "fine_label", "class", "target")
@@ -65,10 +67,7 @@ def open_hub(name: str) -> DataSet:
 
 
 def _call(name: str, load: Any) -> Any:
-    try:
-        import datasets
-    except ImportError:
-        raise DataError(f"{name} needs one more package: pip install 'vitreous[datasets]'") from None
+    datasets = need("datasets", extra="datasets", for_=name, error=DataError)
     try:
         return load(datasets)
     except Exception as error:  # of many kinds: no such data set, no network, a gated one, broken files

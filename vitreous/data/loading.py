@@ -1,6 +1,5 @@
 """Batches of pictures: for training as a function of the position in the run, for evaluation each once."""
 
-import os
 import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,13 +10,14 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from vitreous.base.errors import ImageError, VitreousError
+from vitreous.base.machine import cores
+from vitreous.base.seeds import derive, seeded
 from vitreous.data.augment import Augmentation
+from vitreous.data.dataset import Split
 from vitreous.data.mixing import Labelled, Mixing
-from vitreous.data.split import Split
-from vitreous.errors import ImageError, VitreousError
-from vitreous.images import open_rgb
-from vitreous.preprocess import Preprocess
-from vitreous.seeds import derive, seeded
+from vitreous.pictures.images import open_rgb
+from vitreous.pictures.preprocess import Preprocess
 
 
 @dataclass(frozen=True)
@@ -176,5 +176,5 @@ def default_workers() -> int:
 
     There, a worker would take turns with the threads of every matrix product, which wait for each other.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores // 2, 8) if cores > 2 else 0
+    here = cores()
+    return min(here // 2, 8) if here > 2 else 0

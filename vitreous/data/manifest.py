@@ -5,9 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from vitreous.base.errors import DataError, did_you_mean
+from vitreous.base.extras import need
+from vitreous.data.dataset import SPLITS, DataSet, in_order, split_by_label
 from vitreous.data.names import Names, printable
-from vitreous.data.split import SPLITS, DataSet, Listed, in_order, split_by_label
-from vitreous.errors import DataError, did_you_mean
+from vitreous.data.source import Listed
 
 COLUMNS = ("path", "label")
 SUFFIXES = (".csv", ".tsv", ".parquet")
@@ -59,8 +61,7 @@ def open_manifest(path: Path) -> DataSet:
 
 def is_manifest(path: Path) -> bool:
     """Whether a Parquet file lists paths, rather than holding the pictures themselves."""
-    pa = arrow(f"{path}: Parquet")
-    from pyarrow import parquet
+    pa, parquet = _arrow(path, "pyarrow"), _arrow(path, "pyarrow.parquet")
 
     try:
         return not any(pa.types.is_struct(field.type) for field in parquet.read_schema(path))
@@ -68,23 +69,9 @@ def is_manifest(path: Path) -> bool:
         raise DataError(f"{path} is not a whole PARQUET table ({_one_line(error)})") from None
 
 
-def arrow(what: str) -> Any:
-    """The package `pyarrow`.
-
-    Raises:
-        DataError: it is not installed.
-    """
-    try:
-        import pyarrow
-    except ImportError:
-        raise DataError(f"{what} needs pyarrow: pip install 'vitreous[parquet]'") from None
-    return pyarrow
-
-
 def _read(path: Path) -> Any:
     """The columns that count, and no others, as a `pyarrow.Table`."""
-    pa = arrow(f"{path}: a manifest")
-    from pyarrow import csv, parquet
+    pa, csv, parquet = (_arrow(path, f"pyarrow{part}") for part in ("", ".csv", ".parquet"))
 
     kind = path.suffix.lower()
     parse = csv.ParseOptions(delimiter="\t" if kind == ".tsv" else ",")
@@ -119,6 +106,10 @@ def encode(column: Any) -> tuple[np.ndarray, list[str]]:
     if isinstance(encoded, pyarrow.ChunkedArray):
         encoded = encoded.chunk(0)
     return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
+
+
+def _arrow(path: Path, module: str) -> Any:
+    return need(module, extra="parquet", for_=f"{path}: a manifest", error=DataError)
 
 
 def _one_line(error: Exception) -> str:

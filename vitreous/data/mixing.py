@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitreous.seeds import derive, seeded
+from vitreous.base.seeds import derive, seeded
 
 Labelled = tuple[Tensor, int]  # (C, h, w) and the index of the class
 

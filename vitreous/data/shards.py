@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from vitreous.base.errors import DataError
 from vitreous.data.archive import Member, Packed, scan_tar
+from vitreous.data.dataset import SPLITS, DataSet, LeftOut, Split, in_order, split_by_label
 from vitreous.data.folder import is_hidden, is_picture
 from vitreous.data.names import Names, printable
-from vitreous.data.split import SPLITS, DataSet, LeftOut, Split, in_order, split_by_label
-from vitreous.errors import DataError
 
 LABELS = ("cls", "json", "txt")  # what says the class, the surest first
 JSON_KEYS = ("label", "cls", "class", "class_name")

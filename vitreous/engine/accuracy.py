@@ -7,8 +7,9 @@ from pathlib import Path
 import torch
 
 from vitreous.classifier import Classifier
+from vitreous.data.dataset import DataSet
 from vitreous.data.loading import EvaluationPictures, batches
-from vitreous.data.source import DataSet, open_data
+from vitreous.data.open import open_data
 from vitreous.engine.runtimes import Run
 from vitreous.evaluation.evaluate import measured_split
 
@@ -46,7 +47,7 @@ def compare(clf: Classifier, run: Run, data: str | Path | DataSet, batch_size: i
         DataError: as `evaluate`.
         ImageError: a picture that cannot be read, by name.
     """
-    dataset = data if isinstance(data, DataSet) else open_data(data)
+    dataset = open_data(data)
     split, name = measured_split(clf, dataset)
     before = after = same = n = 0
     for images, labels in batches(EvaluationPictures(split, clf.preprocess), range(len(split)), batch_size):

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from vitreous.base.errors import WeightsError
 from vitreous.config import ViTConfig
-from vitreous.errors import WeightsError
-from vitreous.preprocess import Preprocess
+from vitreous.pictures.preprocess import Preprocess
 
 FORMAT_VERSION = 1
 PREFIX = "vitreous."

@@ -11,8 +11,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from vitreous.base.files import cache_folder, write_text
 from vitreous.config import ViTConfig
-from vitreous.files import write_text
 
 PACKAGES = ("vitreous", "torch", "onnxruntime", "openvino")
 FORMAT = 1
@@ -95,7 +95,7 @@ def key(config: ViTConfig, batch_size: int, precision: str, tried: Sequence[tupl
 def remembered(digest: str) -> Choice | None:
     """What was chosen before, or None; a damaged note counts as none."""
     try:
-        content: dict[str, Any] = json.loads((folder() / f"{digest}.json").read_text(encoding="utf-8"))
+        content: dict[str, Any] = json.loads((cache_folder("choices") / f"{digest}.json").read_text(encoding="utf-8"))
         rows = tuple(Row(**row) for row in content["rows"])
         return Choice(content["runtime"], int(content["threads"]), str(content["reason"]), rows, remembered=True)
     except (OSError, KeyError, TypeError, ValueError):
@@ -105,22 +105,10 @@ def remembered(digest: str) -> Choice | None:
 def remember(digest: str, choice: Choice) -> None:
     """Note a choice; where the folder cannot be written, nothing is noted."""
     try:
-        write_text(folder() / f"{digest}.json", json.dumps(asdict(replace(choice, remembered=False)), indent=1) + "\n")
+        content = json.dumps(asdict(replace(choice, remembered=False)), indent=1)
+        write_text(cache_folder("choices") / f"{digest}.json", content + "\n")
     except OSError:
         return
-
-
-def folder() -> Path:
-    """`VITREOUS_CACHE`/choices, or in the system's cache folder."""
-    if "VITREOUS_CACHE" in os.environ:
-        return Path(os.environ["VITREOUS_CACHE"]) / "choices"
-    if sys.platform == "darwin":
-        base = Path.home() / "Library/Caches"
-    elif sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA", Path.home()))
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "vitreous" / "choices"
 
 
 def _version(name: str) -> str | None:

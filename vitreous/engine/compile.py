@@ -11,13 +11,14 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from vitreous.base.errors import ConfigError, VitreousError, did_you_mean
+from vitreous.base.machine import cores
 from vitreous.classifier import Classifier
-from vitreous.data.source import DataSet
+from vitreous.data.dataset import DataSet
 from vitreous.engine.accuracy import Accuracy, compare, in_float32
 from vitreous.engine.card import Card
 from vitreous.engine.choice import Choice, Row, key, remember, remembered
 from vitreous.engine.export import TOLERANCE, write_onnx
-from vitreous.engine.exported import cores
 from vitreous.engine.runtimes import (
     RUNTIMES,
     Run,
@@ -31,7 +32,6 @@ from vitreous.engine.runtimes import (
     openvino_does_bfloat16,
     require,
 )
-from vitreous.errors import ConfigError, VitreousError, did_you_mean
 from vitreous.prediction import Predictor
 
 logger = logging.getLogger("vitreous")

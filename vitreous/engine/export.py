@@ -13,15 +13,16 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from vitreous.base.errors import ConfigError, VitreousError, did_you_mean
+from vitreous.base.files import atomic_path
+from vitreous.base.machine import cores
 from vitreous.classifier import Classifier
-from vitreous.data.source import DataSet
+from vitreous.data.dataset import DataSet
 from vitreous.engine.accuracy import Accuracy, compare, in_float32
 from vitreous.engine.card import Card
-from vitreous.engine.exported import BIN, XML, cores, open_pt2
+from vitreous.engine.exported import BIN, XML, open_pt2
 from vitreous.engine.graph import INPUT, Graph, onnx_model, require_onnx
 from vitreous.engine.runtimes import Run, open_onnxruntime, open_openvino, require
-from vitreous.errors import ConfigError, VitreousError, did_you_mean
-from vitreous.files import atomic_path
 
 Format = Literal["onnx", "openvino", "pt2"]
 TOLERANCE = 1e-4  # of the logits, against PyTorch

@@ -1,6 +1,5 @@
 """Using an exported file, with nothing but the file."""
 
-import os
 import warnings
 import zipfile
 from pathlib import Path
@@ -8,10 +7,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from vitreous.base.errors import ImageError, VitreousError, WeightsError
+from vitreous.base.machine import cores
 from vitreous.engine.card import PREFIX, Card
 from vitreous.engine.runtimes import Run, Threads, check_images, missing, open_onnxruntime, open_openvino
-from vitreous.errors import ImageError, VitreousError, WeightsError
-from vitreous.images import read_image
+from vitreous.pictures.images import read_image
 from vitreous.prediction import Predictor
 
 XML, BIN = "model.xml", "model.bin"  # of an OpenVINO model in its folder
@@ -109,8 +109,3 @@ def open_pt2(path: Path, threads: int) -> tuple[Run, dict[str, str]]:
             return module(images)
 
     return run, metadata
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -17,7 +17,7 @@ import numpy as np
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitreous.errors import VitreousError
+from vitreous.base.extras import need
 from vitreous.hybrid import Bottleneck, ResNetStem, StdConv2d
 from vitreous.model import MLP, Block, VisionTransformer
 
@@ -110,12 +110,8 @@ def onnx_model(model: VisionTransformer, images: str = INPUT, graph: Graph | Non
 
 def require_onnx() -> Any:
     """The package `onnx`, or the way to it."""
-    try:
-        import onnx
-        import onnx.helper
-    except ImportError:
-        raise VitreousError("this needs the package onnx: pip install 'vitreous[onnx]'") from None
-    return onnx
+    need("onnx.helper", extra="onnx", for_="an ONNX graph")
+    return need("onnx", extra="onnx", for_="an ONNX graph")
 
 
 def _embed(g: Graph, model: VisionTransformer, x: str) -> str:

@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from vitreous.base.errors import ConfigError
 from vitreous.config import Size
 from vitreous.engine.graph import INPUT, Graph
-from vitreous.errors import ConfigError
-from vitreous.preprocess import Preprocess
+from vitreous.pictures.preprocess import Preprocess
 
 MODES = {"nearest": "nearest", "bilinear": "linear", "bicubic": "cubic"}
 

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from vitreous.errors import VitreousError
+from vitreous.base.extras import need
 
 
 def quantise(source: Path, dest: Path) -> None:
@@ -16,12 +16,10 @@ def quantise(source: Path, dest: Path) -> None:
     Raises:
         VitreousError: without ONNX Runtime.
     """
-    try:
-        import onnx
-        from onnxruntime.quantization import QuantType, quantize_dynamic
-    except ImportError:
-        raise VitreousError("int8 needs onnxruntime: pip install 'vitreous[onnx]'") from None
+    onnx = need("onnx", extra="onnx", for_="int8")
+    quantization = need("onnxruntime.quantization", extra="onnx", for_="int8")
     model = onnx.load(source)
     # The graph is as ONNX Runtime's own preparation would leave it; without this note it warns of its absence.
     model.metadata_props.add(key="onnx.quant.pre_process", value="onnxruntime.quant")
-    quantize_dynamic(model, os.fspath(dest), per_channel=True, reduce_range=True, weight_type=QuantType.QInt8)
+    int8 = quantization.QuantType.QInt8
+    quantization.quantize_dynamic(model, os.fspath(dest), per_channel=True, reduce_range=True, weight_type=int8)

@@ -12,9 +12,10 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
+from vitreous.base.errors import ImageError, VitreousError, WeightsError
+from vitreous.base.extras import install
 from vitreous.config import ViTConfig
 from vitreous.engine.graph import INPUT, OUTPUT
-from vitreous.errors import ImageError, VitreousError, WeightsError
 from vitreous.model import VisionTransformer
 
 Runtime = Literal["torch", "torch.compile", "onnxruntime", "openvino"]
@@ -30,7 +31,7 @@ def missing(runtime: Runtime) -> str | None:
     packages = {"torch": (), "onnxruntime": ("onnx", "onnxruntime"), "openvino": ("onnx", "openvino")}[runtime]
     lacking = [package for package in packages if find_spec(package) is None]
     extra = "openvino" if runtime == "openvino" else "onnx"
-    return f"needs {' and '.join(lacking)}: pip install 'vitreous[{extra}]'" if lacking else None
+    return f"needs {' and '.join(lacking)}: {install(extra)}" if lacking else None
 
 
 def require(runtime: Runtime) -> None:

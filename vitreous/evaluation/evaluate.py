@@ -1,7 +1,6 @@
 """Accuracy, loss, confusion and per-class figures; every picture counted once."""
 
 import logging
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +10,14 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from vitreous import processes
+from vitreous.base import processes
+from vitreous.base.errors import DataError
+from vitreous.base.progress import progress as progress_bar
+from vitreous.base.statistics import wilson
 from vitreous.classifier import Classifier
+from vitreous.data.dataset import DataSet, Split
 from vitreous.data.loading import Broken, EvaluationPictures, batches
-from vitreous.data.source import DataSet, Split, open_data
-from vitreous.errors import DataError
-from vitreous.progress import progress as progress_bar
+from vitreous.data.open import open_data
 
 logger = logging.getLogger("vitreous")
 MOST_CLASSES_OF_A_CONFUSION = 2000
@@ -76,10 +77,8 @@ class Evaluation:
         return self.split.labels
 
     def interval(self) -> tuple[float, float]:
-        """95 % confidence interval of `top1` (Wilson 1927), for pictures drawn independently."""
-        n, p, z = self.n, self.top1, 1.959964
-        centre, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-        return (centre - half) / (1 + z * z / n), (centre + half) / (1 + z * z / n)
+        """95 % confidence interval of `top1`, for pictures drawn independently."""
+        return wilson(round(self.top1 * self.n), self.n)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, without the single pictures."""
@@ -125,7 +124,7 @@ def evaluate(
         ImageError: a picture that cannot be read, by name.
         WeightsError: a model without a trained head.
     """
-    dataset = data if isinstance(data, DataSet) else open_data(data)
+    dataset = open_data(data)
     chosen, name = measured_split(clf, dataset, split)
     return evaluate_split(
         clf, chosen, name, batch_size=batch_size, num_workers=num_workers, progress=progress, on_broken=on_broken

@@ -6,21 +6,19 @@ and one that has changed is not taken for its former self.
 """
 
 import hashlib
-import json
-import os
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from vitreous.classifier import Classifier
+from vitreous.base.errors import ConfigError
+from vitreous.base.progress import progress as progress_bar
+from vitreous.classifier import Classifier, fingerprint
+from vitreous.data.dataset import Split
 from vitreous.data.loading import EvaluationPictures, batches
-from vitreous.data.split import Split
-from vitreous.errors import ConfigError
 from vitreous.model import VisionTransformer
-from vitreous.progress import progress as progress_bar
-from vitreous.weights.checkpoint import empty_model
+from vitreous.skeleton import empty_model
 from vitreous.weights.safefile import read_safetensors, write_safetensors
 
 HEAD = ("head.weight", "head.bias", "pre_logits.weight", "pre_logits.bias")
@@ -82,7 +80,7 @@ def extract(
     """
     model = backbone(clf.model, pooling)
     known: dict[bytes, Tensor] = {}
-    path = None if cache is None else Path(cache) / f"{_key(model, clf)}.safetensors"
+    path = None if cache is None else Path(cache) / f"{fingerprint(model, clf.preprocess)}.safetensors"
     if path is not None and path.exists():
         known = _read(path)
     digests = [_digest(split.open(i)) for i in range(len(split))]
@@ -100,22 +98,6 @@ def extract(
         if path is not None and missing and known:  # what an interrupted run has computed is kept as well
             _write(path, known)
     return torch.stack([known[digest] for digest in digests])
-
-
-def default_cache() -> Path:
-    """Where the commands keep features: under `VITREOUS_CACHE`, or the user's own cache folder."""
-    root = os.environ.get("VITREOUS_CACHE")
-    return (Path(root) if root else Path.home() / ".cache" / "vitreous") / "features"
-
-
-def _key(model: VisionTransformer, clf: Classifier) -> str:
-    """Names everything that features depend on besides the picture."""
-    digest = hashlib.blake2b(digest_size=12)
-    digest.update(json.dumps([model.config.to_dict(), clf.preprocess.to_dict()], sort_keys=True).encode())
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(f"{name} {tensor.dtype}".encode())
-        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
 
 
 def _digest(picture: Path | bytes) -> bytes:

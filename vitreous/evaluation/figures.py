@@ -1,40 +1,20 @@
 """The pictures of a report: curves, confusion, bars; as SVG text to put into a page."""
 
-import io
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from vitreous.evaluation.evaluate import ClassResult
+from vitreous.report.style import BLUE, FAINT, INK, ORANGE, styled, svg
 
-INK, FAINT, BLUE, ORANGE = "#1c2430", "#8a94a3", "#2f6fde", "#d9722e"
 MOST_CLASSES_SHOWN = 40
-STYLE: dict[str, Any] = {
-    "font.family": "sans-serif",
-    "font.size": 9,
-    "svg.fonttype": "none",
-    "axes.edgecolor": FAINT,
-    "axes.labelcolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-}
-
-
-def svg(figure: Figure) -> str:
-    """The figure as one `<svg>` element."""
-    text = io.StringIO()
-    figure.savefig(text, format="svg", bbox_inches="tight", metadata={"Date": None})
-    return text.getvalue()[text.getvalue().index("<svg") :]
 
 
 def curves(log: Sequence[dict[str, float]], final: float) -> str:
     """Training loss by step, faint as it was and firm as its running mean; accuracy on the way to the `final` one."""
-    with _style():
+    with styled():
         figure = Figure(figsize=(7.2, 2.6), layout="constrained")
         measured = [(entry["step"] + 1, entry["val_top1"]) for entry in log if "val_top1" in entry]
         axes = figure.subplots(1, 3 if measured else 2, squeeze=False)[0]
@@ -57,7 +37,7 @@ def curves(log: Sequence[dict[str, float]], final: float) -> str:
 
 def confusion(matrix: np.ndarray, labels: Sequence[str]) -> str:
     """True class by predicted class, each row as shares of its class; the counts are written in."""
-    with _style():
+    with styled():
         k = len(labels)
         size = 2.0 + 0.34 * k
         figure = Figure(figsize=(size, size * 0.92), layout="constrained")
@@ -82,7 +62,7 @@ def confusion(matrix: np.ndarray, labels: Sequence[str]) -> str:
 
 def class_bars(classes: Sequence[ClassResult]) -> str:
     """Accuracy of every class, the worst on top, with its number of pictures."""
-    with _style():
+    with styled():
         shown = sorted((c for c in classes if c.n), key=lambda c: c.accuracy or 0.0)[:MOST_CLASSES_SHOWN]
         figure = Figure(figsize=(3.6, 0.6 + 0.26 * len(shown)), layout="constrained")
         axes = figure.subplots()
@@ -103,9 +83,3 @@ def running_mean(values: np.ndarray, width: int) -> np.ndarray:
     ends = np.arange(1, len(values) + 1)
     starts = np.maximum(ends - width, 0)
     return (sums[ends] - sums[starts]) / (ends - starts)
-
-
-def _style() -> Any:
-    import matplotlib
-
-    return matplotlib.rc_context(STYLE)  # type: ignore[arg-type, unused-ignore]

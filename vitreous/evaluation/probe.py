@@ -9,13 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-import vitreous
+from vitreous.base.errors import ConfigError, DataError
+from vitreous.base.statistics import student, wilson
+from vitreous.base.version import __version__
 from vitreous.classifier import Classifier
-from vitreous.data.source import DataSet, open_data
-from vitreous.data.split import Split
-from vitreous.errors import ConfigError, DataError
+from vitreous.data.dataset import DataSet, Split
+from vitreous.data.open import open_data
+from vitreous.data.partition import train_and_held_out
 from vitreous.evaluation.features import backbone, extract
-from vitreous.evaluation.intervals import student, wilson
 from vitreous.evaluation.ridge import Ridge, fit, nearest
 
 MOST_NEIGHBOURS = 20
@@ -46,7 +47,7 @@ class Shots:
     def interval(self, accuracies: Sequence[float]) -> tuple[float, float] | None:
         """95 %: Student's over the draws; Wilson's over the test pictures where all were used; None for one draw."""
         if self.shots is None:
-            return wilson(accuracies[0], self.n)
+            return wilson(round(accuracies[0] * self.n), self.n)
         if len(accuracies) < 2:
             return None
         low, high = student(accuracies)
@@ -136,7 +137,7 @@ def probe(
     wanted = list(shots) if isinstance(shots, Sequence) else [shots]
     if not wanted or any(k is not None and k < 1 for k in wanted) or draws < 1:
         raise ConfigError(f"shots and draws must be whole numbers >= 1, got shots={shots!r}, draws={draws!r}")
-    dataset = data if isinstance(data, DataSet) else open_data(data)
+    dataset = open_data(data)
     train, test = _splits(dataset, val_fraction, seed)
     chosen = {k: choose(train, k, draws, seed) for k in wanted}
     used = np.unique(np.concatenate([indices for each in chosen.values() for indices in each]))
@@ -160,7 +161,7 @@ def probe(
     probed = with_head(clf, heads[largest], train.classes, features)
     probed.provenance = {
         "start": clf.provenance,
-        "vitreous": vitreous.__version__,
+        "vitreous": __version__,
         "torch": torch.__version__,
         "data": {
             "name": dataset.root.resolve().name,
@@ -212,10 +213,7 @@ def mean(values: Sequence[float]) -> float:
 
 
 def _splits(dataset: DataSet, val_fraction: float, seed: int) -> tuple[Split, Split]:
-    from vitreous.training.recipe import Recipe
-    from vitreous.training.run import training_splits
-
-    train, test = training_splits(dataset, Recipe(val_fraction=val_fraction, seed=seed))
+    train, test = train_and_held_out(dataset, val_fraction, seed)
     if test is None or not len(test):
         raise DataError(f"{dataset.root}: no pictures are left to measure with: hold out more than {val_fraction:g}")
     return train, test

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from vitreous.base.files import write_text
 from vitreous.classifier import Classifier
-from vitreous.data.source import Split
+from vitreous.data.dataset import Split
 from vitreous.evaluation.evaluate import Evaluation
-from vitreous.files import write_text
-from vitreous.images import read_image
+from vitreous.pictures.images import read_image
 
 THUMBNAIL = 160  # pixels of the longer side
 EXAMPLES = 12

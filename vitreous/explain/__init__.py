@@ -1,19 +1,26 @@
 """Looking inside a Vision Transformer, and testing what one sees there against interventions."""
 
-from vitreous.explain.controls import centre, contrast, random
+from vitreous.base.errors import TooLarge
 from vitreous.explain.evaluate import MapEvaluation, evaluate_maps, pointing
 from vitreous.explain.explanation import Explanation, Kind, given
-from vitreous.explain.gradients import chefer, grad_attention, integrated_gradients
-from vitreous.explain.interventions import occlusion, rise
+from vitreous.explain.inspect import (
+    HeadReach,
+    TokenNorms,
+    head_reach,
+    patch_filters,
+    position_similarity,
+    token_norms,
+)
 from vitreous.explain.lens import Contributions, LogitLens, direct_contributions, logit_lens
-from vitreous.explain.measures import HeadReach, TokenNorms, head_reach, patch_filters, position_similarity, token_norms
-from vitreous.explain.memory import TooLarge
-from vitreous.explain.methods import METHODS, compare
+from vitreous.explain.methods.controls import centre, contrast, random
+from vitreous.explain.methods.gradients import chefer, grad_attention, integrated_gradients
+from vitreous.explain.methods.interventions import occlusion, rise
+from vitreous.explain.methods.reads import ReadoutAttention, attention, readout_attention, rollout
+from vitreous.explain.methods.table import METHODS, compare
 from vitreous.explain.question import Question, ask
-from vitreous.explain.randomisation import Randomisation, randomisation
-from vitreous.explain.reads import ReadoutAttention, attention, readout_attention, rollout
-from vitreous.explain.verdict import Thresholds, Verdict
-from vitreous.explain.verify import Budget, Check, Report, verify
+from vitreous.explain.verification.randomisation import Randomisation, randomisation
+from vitreous.explain.verification.verdict import Thresholds, Verdict
+from vitreous.explain.verification.verify import Budget, Check, Report, verify
 
 __all__ = [
     "METHODS",

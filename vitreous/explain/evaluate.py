@@ -9,16 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitreous.classifier import as_list
-from vitreous.errors import ConfigError
+from vitreous.base.errors import ConfigError
+from vitreous.base.progress import progress
+from vitreous.base.statistics import bootstrap, paired_test
 from vitreous.explain.explanation import Explanation
-from vitreous.explain.methods import Method, method
+from vitreous.explain.methods.table import Method, method
 from vitreous.explain.question import Question, ScoreName, Subject, Target, ask
-from vitreous.explain.randomisation import Randomisation, randomisation
 from vitreous.explain.removal import Operator
-from vitreous.explain.statistics import bootstrap, paired_test
-from vitreous.explain.verify import BUDGETS, Budget, Check, verify
-from vitreous.progress import progress
+from vitreous.explain.verification.randomisation import Randomisation, randomisation
+from vitreous.explain.verification.verify import BUDGETS, Budget, Check, verify
+from vitreous.prediction import as_list
 
 MEASURES = ("deletion", "insertion", "separation", "top_effect", "five_percent", "saco", "correlation")
 FEWEST = 8  # pictures for a judgement with random weights

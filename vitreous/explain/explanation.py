@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from vitreous.errors import ConfigError
+from vitreous.base.errors import ConfigError
+from vitreous.base.version import __version__
 from vitreous.explain.question import Question
 
 if TYPE_CHECKING:
-    from vitreous.explain.verify import Report
+    from vitreous.explain.verification.verify import Report
 
 Details = dict[str, Tensor]
 Compute = Callable[[Question], tuple[Tensor, Details]]
@@ -76,14 +77,13 @@ class Explanation:
         return self.question.probability
 
     def verify(self, budget: str = "full", **settings: Any) -> "Report":
-        """Test the map against interventions and controls: `vitreous.explain.verify`."""
-        from vitreous.explain.verify import verify
+        """Test the map against interventions and controls: `vitreous.explain.verification.verify`."""
+        from vitreous.explain.verification.verify import verify
 
         return verify(self, budget=budget, **settings)
 
     def stamp(self, image: int = 0, verdict: str = "UNTESTED") -> str:
         """One line with everything that a reader of the map must know; burnt into each exported picture."""
-        import vitreous
 
         about = [f"{self.method} ({self.kind.value})"]
         if self.question.target is not None:
@@ -91,17 +91,16 @@ class Explanation:
             if self.kind in (Kind.GRADIENT, Kind.INTERVENTION):
                 about.append(f"score: {self.question.score_name(image)}")
         about += [f"{key} {value}" for key, value in self.settings.items() if value is not None]
-        return "; ".join([*about, verdict, f"vitreous {vitreous.__version__}"])
+        return "; ".join([*about, verdict, f"vitreous {__version__}"])
 
     def save(self, path: str | Path, image: int = 0, report: "Report | None" = None) -> None:
         """Write the map over its picture as a PNG, caption and colour bar included."""
-        from vitreous.explain.pictures import save
+        from vitreous.explain.draw import save
 
         save(self, Path(path), image, report)
 
     def to_dict(self, image: int = 0) -> dict[str, Any]:
         """One picture's map and all about it, as plain JSON values."""
-        import vitreous
 
         made: dict[str, Any] = {
             "method": self.method,
@@ -110,7 +109,7 @@ class Explanation:
             "unit": self.unit,
             "settings": dict(self.settings),
             "seconds": self.seconds,
-            "vitreous": vitreous.__version__,
+            "vitreous": __version__,
             "map": self.map[image].tolist(),
             "details": {k: v[image].tolist() for k, v in self.details.items() if v.ndim and v[image].numel() < 10_000},
         }

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitreous.errors import ConfigError
+from vitreous.base.errors import ConfigError
 from vitreous.explain.forward import blocks_of, explicit, read_out
 from vitreous.explain.question import Question, Subject, Target, ask
 from vitreous.model import CLS

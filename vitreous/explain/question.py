@@ -10,12 +10,12 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from vitreous.base.errors import ConfigError, ImageError, WeightsError, did_you_mean
 from vitreous.classifier import Classifier
 from vitreous.config import Size
-from vitreous.errors import ConfigError, ImageError, WeightsError, did_you_mean
 from vitreous.explain.forward import logits_of
 from vitreous.model import VisionTransformer
-from vitreous.preprocess import Preprocess
+from vitreous.pictures.preprocess import Preprocess
 
 Subject = Classifier | VisionTransformer
 ScoreName = Literal["log_odds", "logit", "prob", "contrast"]

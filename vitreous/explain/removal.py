@@ -11,12 +11,12 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
+from vitreous.base.errors import ConfigError, did_you_mean
+from vitreous.base.memory_guard import require
+from vitreous.base.progress import Advance
 from vitreous.config import Size
-from vitreous.errors import ConfigError, did_you_mean
 from vitreous.explain.forward import logits_of
-from vitreous.explain.memory import require
 from vitreous.explain.question import Question
-from vitreous.progress import Advance
 
 Operator = Literal["drop", "mean", "blur", "patch_mean", "shuffle", "black"]
 Remove = Callable[[Tensor, Tensor], Tensor]  # which picture (M,), removed patches (M, N) bool -> logits (M, K)

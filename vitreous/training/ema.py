@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from vitreous.processes import local
+from vitreous.base.processes import local
 
 
 class Average:

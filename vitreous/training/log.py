@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from vitreous.errors import VitreousError
-from vitreous.files import write_text
-from vitreous.processes import is_first
+from vitreous.base.errors import VitreousError
+from vitreous.base.extras import need
+from vitreous.base.files import write_text
+from vitreous.base.processes import is_first
 
 LOG, SPEED, CURVES = "log.jsonl", "speed.jsonl", "tensorboard"
 
@@ -86,8 +87,7 @@ def _disk(out: Path) -> Iterator[None]:
 
 
 def _curves(out: Path, first: int) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise VitreousError("curves for TensorBoard need it: pip install 'vitreous[tensorboard]'") from None
+    need("tensorboard", extra="tensorboard", for_="writing curves for TensorBoard")
+    from torch.utils.tensorboard import SummaryWriter  # needs the package that was just asked for
+
     return SummaryWriter(str(out / CURVES), purge_step=first or None)

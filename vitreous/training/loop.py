@@ -15,21 +15,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitreous import processes
+from vitreous.base import processes
+from vitreous.base.errors import VitreousError
+from vitreous.base.processes import Strategy, fill, whole
+from vitreous.base.progress import progress
+from vitreous.base.seeds import derive
+from vitreous.data.dataset import Split
 from vitreous.data.loading import Broken
-from vitreous.data.source import Split
-from vitreous.errors import VitreousError
-from vitreous.preprocess import Preprocess
-from vitreous.processes import Strategy, fill, whole
-from vitreous.progress import progress
-from vitreous.seeds import derive
+from vitreous.pictures.preprocess import Preprocess
+from vitreous.training.checkpointing import recomputed
 from vitreous.training.dropout import DropoutByPosition
 from vitreous.training.ema import Average, exchanged
 from vitreous.training.log import Log
 from vitreous.training.losses import count_correct, total_loss
-from vitreous.training.memory import recomputed
+from vitreous.training.model_parts import frozen
 from vitreous.training.optimizer import clip_global_norm, make_optimizer, set_learning_rate
-from vitreous.training.parts import frozen
 from vitreous.training.recipe import Recipe
 from vitreous.training.schedule import learning_rate
 from vitreous.training.state import STATE, clear_leftovers, load_state, save_state

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitreous.processes import local, whole
-from vitreous.training.parts import count_blocks, rate_scale
+from vitreous.base.processes import local, whole
+from vitreous.training.model_parts import count_blocks, rate_scale
 from vitreous.training.recipe import Recipe
 
 

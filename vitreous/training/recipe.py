@@ -1,17 +1,16 @@
 """Recipes: everything that training depends on besides the model and the data."""
 
-import dataclasses
 import json
-import math
 import sys
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, ClassVar, get_args, get_type_hints
 
+from vitreous.base.errors import ConfigError, did_you_mean
+from vitreous.base.settings import Settings, is_number
 from vitreous.config import Size, as_size
 from vitreous.data.augment import AUGMENTS, AUGREG, MAX_MAGNITUDE
-from vitreous.errors import ConfigError, did_you_mean
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -20,7 +19,7 @@ else:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class Recipe(Settings):
     """How to train. The defaults are the official fine-tuning: Dosovitskiy et al. 2021, appendix B.1.1, and vit_jax.
 
     Args:
@@ -76,6 +75,8 @@ class Recipe:
         ConfigError: a value that cannot be, or an unknown key.
     """
 
+    called: ClassVar[str] = "recipe: "
+
     steps: int = 500
     batch_size: int = 512
     accum_steps: int = 1
@@ -123,40 +124,38 @@ class Recipe:
         for name in ("crop_area", "betas", "freeze"):
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
-        for name in ("steps", "batch_size", "accum_steps", "checkpoint_every"):
-            self._check(name, isinstance(getattr(self, name), int) and getattr(self, name) >= 1, "a whole number >= 1")
-        for name in ("warmup_steps", "eval_every"):
-            self._check(name, isinstance(getattr(self, name), int) and getattr(self, name) >= 0, "a whole number >= 0")
+        self.check_counts(("steps", "batch_size", "accum_steps", "checkpoint_every"))
+        self.check_counts(("warmup_steps", "eval_every"), least=0)
         for name in ("base_lr", "linear_end", "weight_decay", "grad_clip"):
-            self._check(name, getattr(self, name) >= 0, ">= 0")
-        self._check("augment_layers", self.augment_layers in range(17), "a whole number from 0 to 16")
-        self._check(
+            self.check(name, getattr(self, name) >= 0, ">= 0")
+        self.check("augment_layers", self.augment_layers in range(17), "a whole number from 0 to 16")
+        self.check(
             "augment_magnitude",
             self.augment_magnitude in range(MAX_MAGNITUDE + 1),
             f"0 to {MAX_MAGNITUDE}",
         )
-        self._check("erasing", 0 <= self.erasing <= 1, "in [0, 1]")
-        self._check("mixup_alpha", self.mixup_alpha is None or self.mixup_alpha >= 0, ">= 0")
-        self._check("cutmix_alpha", self.cutmix_alpha >= 0, ">= 0")
+        self.check("erasing", 0 <= self.erasing <= 1, "in [0, 1]")
+        self.check("mixup_alpha", self.mixup_alpha is None or self.mixup_alpha >= 0, ">= 0")
+        self.check("cutmix_alpha", self.cutmix_alpha >= 0, ">= 0")
         for name in ("momentum", "label_smoothing", "val_fraction", "ema_decay"):
-            self._check(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
+            self.check(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
         for name in ("dropout_rate", "attention_dropout_rate", "stochastic_depth_rate"):
             value = getattr(self, name)
-            self._check(name, value is None or 0 <= value < 1, "in [0, 1)")
-        self._check("layer_decay", 0 < self.layer_decay <= 1, "in (0, 1]")
-        self._check("head_bias", abs(self.head_bias) < math.inf, "a number")
+            self.check(name, value is None or 0 <= value < 1, "in [0, 1)")
+        self.check("layer_decay", 0 < self.layer_decay <= 1, "in (0, 1]")
+        self.check("head_bias", is_number(self.head_bias), "a number")
         betas = isinstance(self.betas, tuple) and len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)
-        self._check("betas", betas, "two numbers in [0, 1)")
+        self.check("betas", betas, "two numbers in [0, 1)")
         parts = isinstance(self.freeze, tuple) and all(isinstance(part, str) and part for part in self.freeze)
-        self._check("freeze", parts, 'a list of parts, such as ["backbone"]')
+        self.check("freeze", parts, 'a list of parts, such as ["backbone"]')
         for name in ("flip", "new_head", "grad_checkpointing"):
-            self._check(name, isinstance(getattr(self, name), bool), "true or false")
+            self.check(name, isinstance(getattr(self, name), bool), "true or false")
         size = self.representation_size
-        self._check("representation_size", size is None or (isinstance(size, int) and size >= 1), "a whole number >= 1")
+        self.check("representation_size", size is None or (isinstance(size, int) and size >= 1), "a whole number >= 1")
         for name, allowed in _CHOICES.items():
-            self._check(name, getattr(self, name) in allowed, f"one of {', '.join(allowed)}")
+            self.check_choice(name, allowed)
         area = self.crop_area
-        self._check(
+        self.check(
             "crop_area", area is None or (len(area) == 2 and 0 < area[0] <= area[1] <= 1), "(least, most) in (0, 1]"
         )
         if self.warmup_steps >= self.steps:
@@ -165,10 +164,6 @@ class Recipe:
             raise ConfigError(
                 f"recipe: batch_size {self.batch_size} is not divisible by accum_steps {self.accum_steps}"
             )
-
-    def _check(self, name: str, holds: bool, wanted: str) -> None:
-        if not holds:
-            raise ConfigError(f"recipe: {name} must be {wanted}, got {getattr(self, name)!r}")
 
     @property
     def mixup(self) -> float:
@@ -179,25 +174,14 @@ class Recipe:
 
     def replace(self, **changes: Any) -> "Recipe":
         """A copy with some values changed; a new number of steps scales the warm-up along, unless that is given too."""
-        _known(changes)
         if "steps" in changes and "warmup_steps" not in changes and isinstance(changes["steps"], int):
             changes["warmup_steps"] = self.warmup_steps * changes["steps"] // self.steps
-        return dataclasses.replace(self, **changes)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return dataclasses.asdict(self)
+        return super().replace(**changes)
 
     def to_toml(self) -> str:
         """A TOML file that `Recipe.load` reads back; values of None are left out."""
         # Numbers, strings, booleans and flat lists are written the same in JSON and TOML.
         return "".join(f"{k} = {json.dumps(v)}\n" for k, v in self.to_dict().items() if v is not None)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "Recipe":
-        """A recipe from plain values; unknown keys are an error."""
-        _known(values)
-        return cls(**values)
 
     @classmethod
     def load(cls, source: "str | Path | Recipe", **overrides: Any) -> "Recipe":
@@ -256,16 +240,9 @@ def parse_overrides(pairs: list[str]) -> dict[str, Any]:
             values[key] = tomllib.loads(f"x = {text}")["x"]
         except tomllib.TOMLDecodeError:
             values[key] = text
-    _known(values)
+    Recipe.check_fields(values)
     types = get_type_hints(Recipe)
     for key, value in values.items():
         if isinstance(value, str) and value.lower() in ("none", "null") and type(None) in get_args(types[key]):
             values[key] = None
     return values
-
-
-def _known(values: dict[str, Any]) -> None:
-    names = [field.name for field in dataclasses.fields(Recipe)]
-    for key in values:
-        if key not in names:
-            raise ConfigError(f"recipe: no key {key!r}{did_you_mean(key, names)}; the keys are {', '.join(names)}")

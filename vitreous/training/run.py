@@ -2,31 +2,32 @@
 
 import json
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-import vitreous
-from vitreous import processes
+from vitreous.base import processes
+from vitreous.base.errors import DataError, VitreousError
+from vitreous.base.files import write_text
+from vitreous.base.processes import Strategy
+from vitreous.base.seeds import derive, seeded
+from vitreous.base.version import __version__
 from vitreous.classifier import Classifier
 from vitreous.config import ViTConfig
-from vitreous.data.source import DataSet, Split, open_data
-from vitreous.errors import DataError, VitreousError
+from vitreous.data.dataset import DataSet, Split
+from vitreous.data.open import open_data
+from vitreous.data.partition import train_and_held_out
 from vitreous.evaluation.evaluate import Evaluation, evaluate_split
 from vitreous.evaluation.report import write_report
-from vitreous.files import write_text
 from vitreous.model import VisionTransformer
-from vitreous.preprocess import Preprocess
-from vitreous.processes import Strategy
-from vitreous.seeds import derive, seeded
+from vitreous.pictures.preprocess import Preprocess
 from vitreous.training.ema import exchanged
 from vitreous.training.loop import Loop
 from vitreous.training.recipe import Recipe
 from vitreous.training.state import has_state
 from vitreous.weights import native
-from vitreous.weights.checkpoint import Checkpoint
 
 logger = logging.getLogger("vitreous")
 MODEL = "model.safetensors"
@@ -87,8 +88,8 @@ def finetune(
         ConfigError: a recipe that cannot be.
     """
     settings = Recipe.load(recipe, **overrides)
-    dataset = data if isinstance(data, DataSet) else open_data(data)
-    train, val = training_splits(dataset, settings)
+    dataset = open_data(data)
+    train, val = train_and_held_out(dataset, settings.val_fraction, settings.seed)
     start = _start_from(clf, train.classes, settings)
     origin = {"start": clf.provenance}
     how = How(resume, num_workers, progress, strategy, tensorboard)
@@ -116,8 +117,8 @@ def pretrain(
         preprocess: None for Google's, at the configuration's size.
     """
     settings = Recipe.load(recipe, **overrides)
-    dataset = data if isinstance(data, DataSet) else open_data(data)
-    train, val = training_splits(dataset, settings)
+    dataset = open_data(data)
+    train, val = train_and_held_out(dataset, settings.val_fraction, settings.seed)
     if settings.representation_size is not None:
         config = config.replace(representation_size=settings.representation_size)
     with seeded(derive(settings.seed, "weights")):
@@ -129,32 +130,13 @@ def pretrain(
     return _run(start, dataset, train, val, Path(out), settings, {"start": None}, how)
 
 
-def training_splits(dataset: DataSet, recipe: Recipe) -> tuple[Split, Split | None]:
-    """(train, val): the data set's own splits, or a share held out by name. Classes are those of `train`.
-
-    Raises:
-        DataError: a validation class that training lacks, or fewer than two classes.
-    """
-    val = dataset.splits.get("val") or dataset.splits.get("test")
-    train = dataset.splits.get("train") or dataset.splits.get("all")
-    if train is None:
-        raise DataError(f"{dataset.root} has no training pictures: it has {', '.join(dataset.splits)}")
-    if len(train.classes) < 2:
-        raise DataError(f"{dataset.root} has only the class {train.classes[0]!r}: two folders at least are needed")
-    if val is not None:
-        return train, val.with_classes(train.classes)
-    if not recipe.val_fraction:
-        return train, None
-    return train.hold_out(recipe.val_fraction, recipe.seed)
-
-
 def _start_from(clf: Classifier, classes: tuple[str, ...], recipe: Recipe) -> Classifier:
     """A copy of the classifier with the recipe's rates, size and head."""
     config = clf.model.config
     rates = ("dropout_rate", "attention_dropout_rate", "stochastic_depth_rate")
     config = config.replace(**{r: getattr(recipe, r) for r in rates if getattr(recipe, r) is not None})
     tensors = {name: tensor.detach().float().clone() for name, tensor in clf.model.state_dict().items()}
-    model = Checkpoint(config, tensors, clf.preprocess).build("the classifier given")
+    model = replace(clf.checkpoint(), config=config, tensors=tensors).build("the classifier given")
     start = Classifier(model, clf.preprocess, clf.labels, clf.provenance)
     if recipe.new_head:
         start.reset_head(labels=classes)
@@ -231,7 +213,7 @@ def _run(
     samples, skipped = recipe.steps * recipe.batch_size - len(gaps), sorted(set(gaps))
     clf.provenance = {
         **origin,
-        "vitreous": vitreous.__version__,
+        "vitreous": __version__,
         "torch": torch.__version__,
         "data": data,
         "recipe": recipe.to_dict(),
@@ -255,9 +237,7 @@ def _run(
 
 def _save(clf: Classifier, averaged: dict[str, torch.Tensor] | None, out: Path) -> None:
     if processes.is_first():
-        tensors = clf.model.state_dict()
-        checkpoint = Checkpoint(clf.model.config, tensors, clf.preprocess, clf.labels, dict(clf.provenance))
-        native.write(out / MODEL, checkpoint, averaged)
+        native.write(out / MODEL, clf.checkpoint(), averaged)
 
 
 def _write_metrics(

@@ -16,9 +16,9 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from vitreous.errors import VitreousError, WeightsError
-from vitreous.files import atomic_path
-from vitreous.processes import fill, is_first, whole
+from vitreous.base.errors import VitreousError, WeightsError
+from vitreous.base.files import atomic_path
+from vitreous.base.processes import fill, is_first, whole
 from vitreous.training.ema import Average
 from vitreous.training.recipe import Recipe
 from vitreous.weights.safefile import read_safetensors, write_part

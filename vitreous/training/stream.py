@@ -6,13 +6,13 @@ from typing import overload
 
 from torch import Tensor
 
-from vitreous import processes
+from vitreous.base import processes
+from vitreous.base.errors import ConfigError
 from vitreous.data.augment import Augmentation
+from vitreous.data.dataset import Split
 from vitreous.data.loading import Broken, TrainingPictures, batches
 from vitreous.data.mixing import Mixing
-from vitreous.data.source import Split
-from vitreous.errors import ConfigError
-from vitreous.preprocess import Preprocess
+from vitreous.pictures.preprocess import Preprocess
 from vitreous.training.recipe import Recipe
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vitreous.errors import VitreousError
+from vitreous.base.errors import VitreousError
 from vitreous.training.recipe import Recipe
 
 logger = logging.getLogger("vitreous")

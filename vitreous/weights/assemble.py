@@ -18,9 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vitreous.base.errors import ConfigError, WeightsError
 from vitreous.config import ResNetConfig, Size, ViTConfig
-from vitreous.errors import ConfigError, WeightsError
-from vitreous.weights.checkpoint import Hints, check_names, check_shapes, empty_model
+from vitreous.skeleton import empty_model
+from vitreous.weights.checkpoint import Hints, check_names, check_shapes
 from vitreous.weights.foreign import refuse_foreign
 from vitreous.weights.names import Names
 from vitreous.weights.stored import Stored

@@ -6,7 +6,7 @@ Sources: facebookresearch/dino `vision_transformer.py` and `eval_linear.py`; mae
 `main_finetune.py`; dinov2 `vision_transformer.py` and `data/transforms.py`.
 """
 
-from vitreous.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess
+from vitreous.pictures.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess
 from vitreous.weights.assemble import LeftOut, assemble
 from vitreous.weights.checkpoint import Checkpoint, Hints
 from vitreous.weights.names import Names

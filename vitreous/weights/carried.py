@@ -8,9 +8,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from vitreous.base.errors import VitreousError, WeightsError
 from vitreous.config import Size, ViTConfig
-from vitreous.errors import VitreousError, WeightsError
-from vitreous.preprocess import Preprocess
+from vitreous.pictures.preprocess import Preprocess
 from vitreous.weights.stored import Stored
 
 KEY = "vitreous.carried"

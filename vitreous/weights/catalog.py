@@ -8,8 +8,8 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from vitreous.base.errors import WeightsError, did_you_mean
 from vitreous.config import VARIANTS
-from vitreous.errors import WeightsError, did_you_mean
 
 # An AugReg file name: what was trained how, and then how it was fine-tuned.
 _AUGREG = re.compile(

@@ -4,14 +4,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
+from vitreous.base.errors import WeightsError
 from vitreous.config import Size, ViTConfig
-from vitreous.errors import WeightsError
 from vitreous.model import VisionTransformer
-from vitreous.preprocess import Preprocess
+from vitreous.pictures.preprocess import Preprocess
+from vitreous.skeleton import empty_model
 
 
 @dataclass(frozen=True)
@@ -63,26 +62,6 @@ class Checkpoint:
         return model.eval()
 
 
-class _NoRandomNumbers(TorchFunctionMode):
-    """Leaves initialisation out: to draw normal numbers on the meta device, torch imports its whole compiler."""
-
-    def __torch_function__(
-        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if getattr(function, "__module__", None) == "torch.nn.init":
-            return kwargs["tensor"] if "tensor" in kwargs else args[0]
-        if function in (Tensor.normal_, Tensor.uniform_):
-            return args[0]
-        return function(*args, **kwargs)
-
-
-def empty_model(config: ViTConfig) -> VisionTransformer:
-    """The model's skeleton without memory for its weights (torch's meta device)."""
-    with torch.device("meta"), _NoRandomNumbers():
-        return VisionTransformer(config)
-
-
 def default_preprocess(family: str, config: ViTConfig) -> Preprocess:
     """What the family's own code does, where a file does not say; for grey images too."""
     preprocess = Preprocess.preset(family, size=config.image_size)
@@ -122,17 +101,5 @@ def split_qkv(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
             for part, piece in zip(("query", "key", "value"), tensor.chunk(3), strict=True):
                 out[name.replace(".qkv.", f".{part}.")] = piece
         else:
-            out[name] = tensor
-    return out
-
-
-def join_qkv(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The way back from `split_qkv`: rows of the joined matrix are query, key, value."""
-    out: dict[str, Tensor] = {}
-    for name, tensor in tensors.items():
-        if ".query." in name:
-            parts = [tensor, *(tensors[name.replace(".query.", f".{part}.")] for part in ("key", "value"))]
-            out[name.replace(".query.", ".qkv.")] = torch.cat(parts)
-        elif ".key." not in name and ".value." not in name:
             out[name] = tensor
     return out

@@ -13,11 +13,11 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from vitreous.base.errors import ConfigError, WeightsError, did_you_mean
+from vitreous.base.files import atomic_path
 from vitreous.classifier import Classifier
 from vitreous.config import ViTConfig
-from vitreous.errors import ConfigError, WeightsError, did_you_mean
-from vitreous.files import atomic_path
-from vitreous.preprocess import Preprocess
+from vitreous.pictures.preprocess import Preprocess
 from vitreous.weights import google, huggingface, timm, torchvision
 from vitreous.weights.assemble import HEADS
 from vitreous.weights.carried import to_metadata

@@ -7,18 +7,18 @@ person can put one there by hand.
 
 import hashlib
 import logging
-import os
 import re
 import sys
 from contextlib import nullcontext
 from pathlib import Path, PurePosixPath
 from urllib.parse import SplitResult, urldefrag, urlsplit
 
-from vitreous.errors import WeightsError
+from vitreous.base.errors import WeightsError
+from vitreous.base.extras import need
+from vitreous.base.files import cache_folder
 
 logger = logging.getLogger("vitreous")
 
-INSTALL = "pip install 'vitreous[hub]'"
 CHUNK = 1 << 20  # bytes
 LOCAL = ("localhost", "127.0.0.1", "::1")
 
@@ -33,15 +33,12 @@ def fetch(url: str, source: str) -> Path:
     Raises:
         WeightsError: no such file, no network, a checksum that differs, or a missing package.
     """
-    try:
-        import pooch
-    except ImportError:
-        raise WeightsError(f"{source}: downloads need pooch: {INSTALL}") from None
+    pooch = need("pooch", extra="hub", for_=f"{source}: downloading", error=WeightsError)
     url, checksum = _split_checksum(url, source)
     parts = urlsplit(url)
     if parts.scheme != "https" and parts.hostname not in LOCAL:
         raise WeightsError(f"{source}: what comes over http may have been altered on its way: use https")
-    place = _place(parts, source, Path(os.environ.get("VITREOUS_CACHE") or pooch.os_cache("vitreous")))
+    place = _place(parts, source, cache_folder("weights"))
     if place.exists() and (checksum is None or pooch.file_hash(str(place)) == checksum):
         return place
     logger.info("%s: downloading to %s", source, place)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from vitreous.errors import WeightsError
+from vitreous.base.errors import WeightsError
 
 # Parts of names that the classic ViT never has, and what the model has that goes by them.
 SIGNS = (

@@ -14,11 +14,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from vitreous.base.errors import ConfigError, WeightsError
+from vitreous.base.files import atomic_write
 from vitreous.config import ResNetConfig, Size, ViTConfig
-from vitreous.errors import ConfigError, WeightsError
-from vitreous.files import atomic_write
-from vitreous.preprocess import Preprocess
-from vitreous.weights.checkpoint import Checkpoint, check_names, check_shapes, empty_model, split_qkv
+from vitreous.pictures.preprocess import Preprocess
+from vitreous.skeleton import empty_model
+from vitreous.weights.checkpoint import Checkpoint, check_names, check_shapes, split_qkv
 from vitreous.weights.npz import Member, NpzReader, NpzWriter
 
 Shape = tuple[int, ...]

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from vitreous.errors import WeightsError
+from vitreous.base.errors import WeightsError
+from vitreous.base.extras import need
 from vitreous.weights import catalog, download
 
 GOOGLE = "https://storage.googleapis.com/vit_models/"
@@ -49,10 +50,7 @@ def _from_hugging_face(source: str) -> Path:
     parts = name.split("/", 2)
     if len(parts) < 2 or not all(parts):
         raise WeightsError(f"{source}: write hf:owner/name, hf:owner/name@revision or hf:owner/name/FILE")
-    try:
-        import huggingface_hub as hub
-    except ImportError:
-        raise WeightsError(f"{source}: the Hugging Face hub needs huggingface_hub: {download.INSTALL}") from None
+    hub = need("huggingface_hub", extra="hub", for_=f"{source}: the Hugging Face hub", error=WeightsError)
     where: dict[str, Any] = dict(repo_id="/".join(parts[:2]), revision=revision or None)
     with _errors_named(source, where["repo_id"]), _quiet_in_files():
         if len(parts) == 3:

@@ -15,10 +15,10 @@ from typing import Any
 
 from torch import Tensor
 
+from vitreous.base.errors import ConfigError, WeightsError
+from vitreous.base.files import write_text
 from vitreous.config import Size, ViTConfig, as_size
-from vitreous.errors import ConfigError, WeightsError
-from vitreous.files import write_text
-from vitreous.preprocess import Preprocess
+from vitreous.pictures.preprocess import Preprocess
 from vitreous.weights import backbones, processors
 from vitreous.weights.assemble import assemble
 from vitreous.weights.checkpoint import Checkpoint, Hints, default_preprocess, split_qkv

@@ -13,14 +13,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from vitreous.anatomy.cost import cost
+from vitreous.base.errors import WeightsError
 from vitreous.config import ViTConfig
-from vitreous.cost import cost
-from vitreous.errors import WeightsError
-from vitreous.preprocess import Preprocess
+from vitreous.pictures.preprocess import Preprocess
 from vitreous.weights.checkpoint import Checkpoint
-from vitreous.weights.safefile import read_metadata, read_safetensors, write_safetensors
-
-__all__ = ["read", "read_metadata", "write", "write_safetensors"]
+from vitreous.weights.safefile import read_safetensors, write_safetensors
 
 logger = logging.getLogger("vitreous")
 FORMAT_VERSION = 1

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitreous.errors import WeightsError
+from vitreous.base.errors import WeightsError
 
 MAX_HEADER = 10_000  # bytes of an array's own header, as numpy has it
 MAX_DEFLATE_RATIO = 1032  # the most that a zip's deflate can shrink anything: more is a lie in the directory

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from vitreous.errors import WeightsError
+from vitreous.base.errors import WeightsError
 
 
 def read_pickle(path: Path) -> tuple[Any, bool]:

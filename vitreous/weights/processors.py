@@ -7,9 +7,9 @@ Facts from transformers: `image_processing_vit.py`, `..._deit.py`, `..._bit.py`,
 from collections.abc import Mapping
 from typing import Any
 
+from vitreous.base.errors import ConfigError
 from vitreous.config import Size, as_size
-from vitreous.errors import ConfigError
-from vitreous.preprocess import Interpolation, Preprocess
+from vitreous.pictures.preprocess import Interpolation, Preprocess
 
 # Pillow's numbers, by which the files name an interpolation.
 INTERPOLATIONS: dict[int, Interpolation] = {

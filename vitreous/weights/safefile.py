@@ -12,8 +12,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from vitreous.errors import WeightsError
-from vitreous.files import atomic_path
+from vitreous.base.errors import WeightsError
+from vitreous.base.files import atomic_path
 
 MAX_HEADER = 100_000_000  # bytes, the limit of the safetensors library itself
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from safetensors import safe_open
 from torch import Tensor
 
-from vitreous.errors import WeightsError
+from vitreous.base.errors import WeightsError
 from vitreous.weights import google, huggingface, native, timm, torchvision
 from vitreous.weights.checkpoint import Checkpoint, Hints
 from vitreous.weights.pickles import read_pickle

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitreous.errors import WeightsError
+from vitreous.base.errors import WeightsError
 
 # What holds weights. Integers and 8-bit floats are quantised, and mean nothing without their scales.
 FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)

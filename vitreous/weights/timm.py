@@ -14,10 +14,10 @@ from typing import Any
 
 from torch import Tensor
 
+from vitreous.base.errors import ConfigError, WeightsError
+from vitreous.base.files import write_text
 from vitreous.config import ResNetConfig, Size, ViTConfig, as_size
-from vitreous.errors import ConfigError, WeightsError
-from vitreous.files import write_text
-from vitreous.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess
+from vitreous.pictures.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess
 from vitreous.weights import backbones
 from vitreous.weights.assemble import assemble
 from vitreous.weights.carried import read_carried

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from vitreous.config import ViTConfig
-from vitreous.preprocess import Interpolation, Preprocess
+from vitreous.pictures.preprocess import Interpolation, Preprocess
 from vitreous.weights.assemble import assemble
 from vitreous.weights.carried import read_carried
 from vitreous.weights.checkpoint import Checkpoint, Hints

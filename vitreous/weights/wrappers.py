@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from vitreous.errors import WeightsError
+from vitreous.base.errors import WeightsError
 from vitreous.weights.foreign import refuse_foreign
 
 logger = logging.getLogger("vitreous")

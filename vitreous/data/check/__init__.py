@@ -4,11 +4,11 @@ from collections import defaultdict
 from itertools import chain
 from pathlib import Path
 
+from vitreous.base.progress import progress as progress_bar
 from vitreous.data.check.findings import KINDS, Check, Finding, Item
 from vitreous.data.check.rules import Seen, of_classes, of_copies, of_folders, of_pictures
-from vitreous.data.source import open_as_it_is
-from vitreous.data.split import DataSet
-from vitreous.progress import progress as progress_bar
+from vitreous.data.dataset import DataSet
+from vitreous.data.open import open_as_it_is
 
 __all__ = ["KINDS", "Check", "Finding", "Item", "check"]
 
@@ -27,7 +27,7 @@ def check(data: str | Path | DataSet, *, num_workers: int | None = None, progres
     Raises:
         DataError: it cannot be opened at all, or holds no pictures.
     """
-    dataset = data if isinstance(data, DataSet) else open_as_it_is(data)
+    dataset = open_as_it_is(data)
     seen = _look(dataset, num_workers, progress)
     found: dict[str, list[Item]] = defaultdict(list)
     for kind, item in chain(of_folders(dataset), of_classes(dataset), of_pictures(seen), of_copies(seen)):
@@ -44,7 +44,7 @@ def check(data: str | Path | DataSet, *, num_workers: int | None = None, progres
 
 
 def _look(dataset: DataSet, num_workers: int | None, progress: bool) -> Seen:
-    from vitreous.data.check.pictures import look_at_all
+    from vitreous.data.check.look import look_at_all
 
     seen = Seen(dataset, [], [], [])
     total = sum(map(len, dataset.splits.values()))

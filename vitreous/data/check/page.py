@@ -5,11 +5,11 @@ import io
 from pathlib import Path
 from typing import Any
 
+from vitreous.base.errors import VitreousError
+from vitreous.base.files import write_text
 from vitreous.data.check.findings import Check, Finding, Item
-from vitreous.data.split import DataSet
-from vitreous.errors import VitreousError
-from vitreous.files import write_text
-from vitreous.images import open_rgb
+from vitreous.data.dataset import DataSet
+from vitreous.pictures.images import open_rgb
 
 THUMBNAIL = 160  # pixels of the longer side
 MOST_ITEMS = 24  # shown of each finding

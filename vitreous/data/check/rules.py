@@ -12,9 +12,9 @@ from PIL import Image
 
 from vitreous.data.check.duplicates import alike, groups, near, same
 from vitreous.data.check.findings import Item
-from vitreous.data.check.pictures import Look, readable_formats
+from vitreous.data.check.look import Look, readable_formats
+from vitreous.data.dataset import SPLITS, DataSet
 from vitreous.data.folder import is_picture
-from vitreous.data.split import SPLITS, DataSet
 
 ENORMOUS = 40_000_000  # pixels
 TINY = 16  # pixels of the shorter side

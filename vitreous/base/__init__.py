@@ -1,0 +1,1 @@
+"""What every room stands on: errors, files, seeds, progress, processes, statistics, settings; it knows no model."""

@@ -1,0 +1,1 @@
+"""Maps on a page and in figures, always with the verdict beside them."""

@@ -1,0 +1,1 @@
+"""The look that all pages and figures share."""
