@@ -8,5 +8,9 @@ import lazy_loader
 
 from vitreous.base.version import __version__
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, _names, __all__ = lazy_loader.attach_stub(__name__, __file__)
 __all__ += ["__version__"]
+
+
+def __dir__() -> list[str]:
+    return [*_names(), "__version__"]

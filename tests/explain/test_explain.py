@@ -29,7 +29,7 @@ from vitreous.explain import (
     token_norms,
 )
 from vitreous.explain.methods.reads import roll
-from vitreous.explain.verification import verify
+from vitreous.explain.verification.verify import verify
 from vitreous.model import patchify
 from vitreous.pictures.preprocess import Preprocess
 

@@ -45,16 +45,16 @@ REFUSED = {
     **{f"pngsuite/png/{name}.png": "PNG" for name in ("xd9n2c08", "xhdn0g08", "xlfn0g04", "xs7n0g01")},
     **{f"pngsuite/png/{name}.png": "not a picture" for name in ("xs1n0g01", "xs2n0g01", "xs4n0g01")},
     "pngsuite/png/xdtn0g01.png": "damaged",
-    "pillow_heif/tests/pictures/heif_corrupted/corrupted.heic": "damaged",
-    "pillow_heif/tests/pictures/heif_corrupted/corrupted.hif": "damaged",
-    "pillow_heif/tests/pictures/heif_corrupted/empty.heic": "empty",
+    "pillow_heif/tests/images/heif_corrupted/corrupted.heic": "damaged",
+    "pillow_heif/tests/images/heif_corrupted/corrupted.hif": "damaged",
+    "pillow_heif/tests/images/heif_corrupted/empty.heic": "empty",
 }
 
 READ_ALL = """
 import json, resource, sys, time
 from pathlib import Path
-from vitreous.errors import ImageError
-from vitreous.images import read_image
+from vitreous.base.errors import ImageError
+from vitreous.pictures.images import read_image
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

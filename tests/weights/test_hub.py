@@ -104,7 +104,7 @@ def test_an_address_is_fetched_once_and_its_checksum_told(
     with caplog.at_level(logging.INFO, "vitreous"):
         path = hub.fetch(url)
     assert path.read_bytes() == b"weights" * 1000
-    assert path == cache / server.url.removeprefix("http://").replace(":", "_") / "models" / "b.npz"
+    assert path == cache / "weights" / server.url.removeprefix("http://").replace(":", "_") / "models" / "b.npz"
     assert f"{url}#sha256={digest}" in caplog.text
     server.files.clear()
     assert hub.fetch(url) == hub.fetch(f"{url}#sha256={digest}") == path
@@ -156,7 +156,7 @@ def test_what_is_not_there_or_not_reachable_is_said_in_one_line(server: Server, 
         hub.fetch(f"{server.url}/none.npz")
     with pytest.raises(WeightsError, match="no network") as caught:
         hub.fetch("http://127.0.0.1:9/models/b.npz")
-    place = cache / "127.0.0.1_9" / "models" / "b.npz"
+    place = cache / "weights" / "127.0.0.1_9" / "models" / "b.npz"
     assert f"put it at {place}, or give the path" in str(caught.value)
     assert "\n" not in str(caught.value)
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -267,7 +267,7 @@ def test_a_hub(server: Server, tmp_path: Path) -> None:
     server.broken.add(f"/owner/half/resolve/{COMMIT}/model.safetensors")
     script = """
 import sys
-from vitreous.errors import WeightsError
+from vitreous.base.errors import WeightsError
 from vitreous.weights import hub
 for source in sys.argv[1:]:
     try:

@@ -242,7 +242,7 @@ def test_imagenet_names_only_for_the_thousand_classes(tmp_path):
 
 def test_average_pooling_has_its_own_fields():
     for field in ("gap_class_token", "norm_after_pooling"):
-        with pytest.raises(ConfigError, match=f'{field} needs classifier="gap"'):
+        with pytest.raises(ConfigError, match=f'{field} must be false without classifier="gap"'):
             ViTConfig(**{field: True})
     assert CONFIG.replace(classifier="gap", gap_class_token=True).num_tokens == CONFIG.num_tokens
     with pytest.raises(ConfigError, match="numerics"):
