@@ -233,10 +233,14 @@ def as_indices(asked: Sequence[int], length: int, what: str) -> list[int]:
     """
     if not asked:
         raise ConfigError(f"no {what} asked for: choose from 0 to {length - 1}")
-    for i in asked:
-        if not -length <= i < length:
-            raise ConfigError(f"{what} {i} does not exist: 0 to {length - 1}, or -{length} to -1 from the end")
-    return [i % length for i in asked]
+    return [as_index(i, length, what) for i in asked]
+
+
+def as_index(asked: int, length: int, what: str) -> int:
+    """One layer, head or token by number; see `as_indices`."""
+    if not -length <= asked < length:
+        raise ConfigError(f"{what} {asked} does not exist: 0 to {length - 1}, or -{length} to -1 from the end")
+    return asked % length
 
 
 def _variants() -> dict[str, dict[str, Any]]:

@@ -213,6 +213,11 @@ class VisionTransformer(nn.Module):
         """Tokens to compute in the last block: a head that reads CLS alone needs no other."""
         return CLS if self.config.classifier == "token" else ALL
 
+    @property
+    def pooled(self) -> slice:
+        """Tokens that the head reads: CLS, or the patches whose mean it takes."""
+        return CLS if self.config.classifier == "token" else slice(self.config.prefix_tokens, None)
+
     def read_out(self, x: Tensor) -> Tensor:
         """What the head makes of the last block's tokens: head(tanh(pre_logits(y))) or head(y).
 
@@ -229,7 +234,7 @@ class VisionTransformer(nn.Module):
 
     def pool(self, x: Tensor) -> Tensor:
         """y, equation 4: LN(z_L) of the CLS token, or its mean over the patches: (B, S or 1, D) -> (B, D)."""
-        x = x[:, CLS if self.config.classifier == "token" else slice(self.config.prefix_tokens, None)]  # (B, 1 or N, D)
+        x = x[:, self.pooled]  # (B, 1 or N, D)
         if self.config.norm_after_pooling:
             return self.norm(x.mean(dim=1))
         return self.norm(x).mean(dim=1)

@@ -16,8 +16,8 @@ from vitreous.explain import (
     ask,
     attention,
     compare,
-    contrast,
     direct_contributions,
+    edges,
     given,
     integrated_gradients,
     logit_lens,
@@ -59,9 +59,9 @@ def planted():
 def test_interventions_and_gradients_point_at_the_planted_evidence(planted):
     question, evidence, distractor = planted
     for method in (occlusion, integrated_gradients):
-        hits = [pointing(m, e) for m, e in zip(method(question).map, evidence, strict=True)]
+        hits = [pointing(m, e) for m, e in zip(method(question).values, evidence, strict=True)]
         assert sum(hits) / len(hits) >= 0.9
-    blind = contrast(question).map
+    blind = edges(question).values
     assert sum(pointing(m, d) for m, d in zip(blind, distractor, strict=True)) / len(blind) >= 0.9
 
 
@@ -69,18 +69,18 @@ def test_the_verdict_refutes_the_blind_map_and_not_occlusion(planted):
     whole, evidence, _ = planted
     question = ask(whole.model, whole.images[:12], target=whole.target[:12].tolist())
     evidence = evidence[:12]
-    blind = [check.verdict for check in contrast(question).verify()]
+    blind = [check.verdict for check in edges(question).verify()]
     assert blind.count(Verdict.REFUTED) >= 11
     true = [check.verdict for check in occlusion(question).verify()]
     assert true.count(Verdict.REFUTED) == 0
     assert true.count(Verdict.CONSISTENT) >= 6
     reads = attention(question)
-    missed = [pointing(m, e) == 0 for m, e in zip(reads.map, evidence, strict=True)]
+    missed = [pointing(m, e) == 0 for m, e in zip(reads.values, evidence, strict=True)]
     verdicts = [check.verdict for check in reads.verify()]
     assert not any(w and v is Verdict.CONSISTENT for w, v in zip(missed, verdicts, strict=True))
     # How often attention itself is wrong depends on how training rounds; where another picture is read it is.
-    reads = replace(reads, map=reads.map.roll(1, 0))
-    wrong = [pointing(m, e) == 0 for m, e in zip(reads.map, evidence, strict=True)]
+    reads = replace(reads, values=reads.values.roll(1, 0))
+    wrong = [pointing(m, e) == 0 for m, e in zip(reads.values, evidence, strict=True)]
     said = [check.verdict is Verdict.REFUTED for check in reads.verify()]
     assert sum(wrong) >= 4
     assert sum(w and s for w, s in zip(wrong, said, strict=True)) >= 0.7 * sum(wrong)
@@ -97,9 +97,9 @@ def test_every_method_on_every_kind_of_model(overrides, name):
     model.train()
     state = torch.get_rng_state()
     made = METHODS[name](model, images, **settings)
-    assert made.map.shape == (2, *model.config.grid)
-    assert made.map.dtype == torch.float32
-    assert made.map.isfinite().all()
+    assert made.values.shape == (2, *model.config.grid)
+    assert made.values.dtype == torch.float32
+    assert made.values.isfinite().all()
     # Explaining changes nothing.
     assert model.training
     assert torch.equal(torch.get_rng_state(), state)
@@ -114,16 +114,16 @@ def test_every_method_on_every_kind_of_model(overrides, name):
 def test_a_picture_does_not_depend_on_its_neighbours(name):
     model = tiny()
     images = images_for(model, 3)
-    together = METHODS[name](model, images).map
+    together = METHODS[name](model, images).values
     for i in range(3):
-        torch.testing.assert_close(METHODS[name](model, images[i : i + 1]).map[0], together[i], atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(METHODS[name](model, images[i : i + 1]).values[0], together[i], atol=1e-5, rtol=1e-4)
 
 
 def test_attention_is_the_row_of_the_model():
     model = tiny()
     images = images_for(model)
     row = model.attention(images, layers=[-1], queries=[0])[:, 0, :, 0].mean(1)  # (B, S)
-    torch.testing.assert_close(attention(model, images).map.flatten(1), row[:, 1:], atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(attention(model, images).values.flatten(1), row[:, 1:], atol=1e-6, rtol=1e-5)
 
 
 def test_rollout_of_uniform_and_identity_attention():
@@ -137,7 +137,7 @@ def test_rollout_of_uniform_and_identity_attention():
     torch.testing.assert_close(roll(some).sum(-1), torch.ones(1, 5))
     torch.testing.assert_close(roll(some, alpha=0.0), torch.eye(5)[None])
     torch.testing.assert_close(roll(some[:1], alpha=1.0), some[0])
-    assert rollout(tiny(classifier="gap"), torch.randn(1, 3, 32, 32)).map.isfinite().all()
+    assert rollout(tiny(classifier="gap"), torch.randn(1, 3, 32, 32)).values.isfinite().all()
 
 
 def test_a_linear_model_is_explained_exactly():
@@ -152,7 +152,7 @@ def test_a_linear_model_is_explained_exactly():
     model.norm = torch.nn.Identity()
     images = images_for(model, 1)
     question = ask(model, images, target=1, score="logit")
-    by_mean = occlusion(question, remove="mean").map
+    by_mean = occlusion(question, remove="mean").values
     weight = model.head.weight[1] @ model.patch_embedding.projection.weight.flatten(1) / model.config.num_patches
     by_hand = (patchify(images, (8, 8)) @ weight).view(1, 4, 4)
     torch.testing.assert_close(by_mean, by_hand, atol=1e-4, rtol=1e-4)
@@ -163,7 +163,7 @@ def test_a_constant_model_has_nothing_to_explain():
     with torch.no_grad():
         model.head.weight.zero_()
     made = occlusion(model, images_for(model))
-    assert not made.map.any()
+    assert not made.values.any()
     assert {check.verdict for check in made.verify(budget="quick")} == {Verdict.NOTHING_TO_EXPLAIN}
 
 
@@ -199,7 +199,7 @@ def test_occlusion_and_integrated_gradients_are_captums():
     theirs = Occlusion(model).attribute(
         images, sliding_window_shapes=(3, 8, 8), strides=(3, 8, 8), target=target, baselines=0
     )
-    ours = occlusion(question, remove="mean").map
+    ours = occlusion(question, remove="mean").values
     torch.testing.assert_close(ours[0], theirs[0, 0, ::8, ::8].float(), atol=1e-5, rtol=1e-4)
     from vitreous.explain.removal import blurred
 
@@ -208,7 +208,9 @@ def test_occlusion_and_integrated_gradients_are_captums():
         for start in (blurred(images), torch.zeros_like(images))
     )
     by_patch = (theirs[0] / 2).sum(0).unfold(0, 8, 8).unfold(1, 8, 8).sum((-1, -2))
-    torch.testing.assert_close(integrated_gradients(question, steps=64).map[0], by_patch.float(), atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(
+        integrated_gradients(question, steps=64).values[0], by_patch.float(), atol=1e-4, rtol=1e-3
+    )
 
 
 def test_ties_are_neither_good_nor_bad():
@@ -225,7 +227,7 @@ def test_ties_are_neither_good_nor_bad():
 def test_half_precision_and_memory():
     model = tiny().bfloat16()
     made = compare(model, images_for(model), methods=("attention", "occlusion", "chefer"))
-    assert all(m.map.isfinite().all() for m in made.values())
+    assert all(m.values.isfinite().all() for m in made.values())
     with pytest.raises(TooLarge, match=r"bytes|GiB|MiB|KiB"):
         METHODS["chefer"](tiny(), images_for(tiny()), max_bytes=10)
 
@@ -245,7 +247,7 @@ def test_the_real_dinov2_attention():
     images, wanted = golden["224/images"].float(), golden["224/attention_last_layer"]
     row = wanted[:, :, 0].mean(1)  # (1, 257)
     made = attention(clf.model, images)
-    torch.testing.assert_close(made.map.flatten(1), row[:, 1:], atol=1e-5, rtol=0)
+    torch.testing.assert_close(made.values.flatten(1), row[:, 1:], atol=1e-5, rtol=0)
 
 
 def test_every_exported_picture_carries_its_caption(tmp_path):

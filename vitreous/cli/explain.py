@@ -88,7 +88,7 @@ def _test(found: "Findings", out: Path, method: str, verify: bool) -> None:
     from vitreous.base.progress import progress
     from vitreous.explain.methods.table import method as named
     from vitreous.explain.show.page import write
-    from vitreous.explain.verification.verify import passes
+    from vitreous.explain.verification.ground import passes
     from vitreous.explain.verification.verify import verify as check
 
     question = found.question
@@ -122,11 +122,11 @@ def _random_weights(found: "Findings", out: Path) -> None:
     from vitreous.explain.explanation import explain as made
     from vitreous.explain.methods.table import method as named
     from vitreous.explain.show.page import write
-    from vitreous.explain.verification.randomisation import cascade, randomisation
+    from vitreous.explain.verification.randomisation import randomisation, untrained
     from vitreous.explain.verification.verdict import judge
     from vitreous.explain.verification.views import views
 
-    *_, (_, untrained) = cascade(found.question.model, 0)
+    _, random_model = untrained(found.question.model, 0)
     seen = views(found.question)
     found.notes.append(
         (
@@ -142,7 +142,7 @@ def _random_weights(found: "Findings", out: Path) -> None:
             verdict, reasons = judge(check.tests, test, check.probability)
             found.checks[name] = replace(check, randomised=test, verdict=verdict, reasons=reasons)
             if explanation.compute is not None:
-                question = found.question.of(untrained)
+                question = found.question.of(random_model)
                 settings = {**explanation.settings, "weights": "random"}
                 found.random_maps[name] = made(
                     question, explanation.compute, method=name, kind=explanation.kind, caption=explanation.caption,

@@ -12,25 +12,27 @@ from vitreous.explain.inspect import (
     token_norms,
 )
 from vitreous.explain.lens import Contributions, LogitLens, direct_contributions, logit_lens
-from vitreous.explain.methods.controls import centre, contrast, random
+from vitreous.explain.methods.controls import centre, edges, noise
 from vitreous.explain.methods.gradients import chefer, grad_attention, integrated_gradients
 from vitreous.explain.methods.interventions import occlusion, rise
 from vitreous.explain.methods.reads import ReadoutAttention, attention, readout_attention, rollout
 from vitreous.explain.methods.table import METHODS, compare
 from vitreous.explain.question import Question, ask
+from vitreous.explain.verification.check import MapCheck, Report
+from vitreous.explain.verification.ground import Budget
 from vitreous.explain.verification.randomisation import Randomisation, randomisation
 from vitreous.explain.verification.verdict import Thresholds, Verdict
-from vitreous.explain.verification.verify import Budget, Check, Report, verify
+from vitreous.explain.verification.verify import verify
 
 __all__ = [
     "METHODS",
     "Budget",
-    "Check",
     "Contributions",
     "Explanation",
     "HeadReach",
     "Kind",
     "LogitLens",
+    "MapCheck",
     "MapEvaluation",
     "Question",
     "Randomisation",
@@ -45,19 +47,19 @@ __all__ = [
     "centre",
     "chefer",
     "compare",
-    "contrast",
     "direct_contributions",
+    "edges",
     "evaluate_maps",
     "given",
     "grad_attention",
     "head_reach",
     "integrated_gradients",
     "logit_lens",
+    "noise",
     "occlusion",
     "patch_filters",
     "pointing",
     "position_similarity",
-    "random",
     "randomisation",
     "readout_attention",
     "rise",

@@ -14,22 +14,18 @@ import torch
 from torch import Tensor
 
 from vitreous.base.files import atomic_write
-from vitreous.explain.explanation import Explanation, Kind
-from vitreous.explain.lens import LogitLens
-from vitreous.explain.methods.reads import ReadoutAttention
 from vitreous.explain.question import Question
+from vitreous.explain.record import Kind, Map
+from vitreous.explain.verification.check import MapCheck, Report
 from vitreous.explain.verification.verdict import Verdict
-from vitreous.report.style import BLUE, FAINT, INK, ORANGE, png, styled, svg
+from vitreous.report.style import FAINT, INK, png, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from vitreous.explain.verification.verify import Check, Report
-
 READ, EFFECT = "cividis", "RdBu_r"
 MARKED = 3  # patches outlined on the picture
-SHOWN = 0.998  # of the values of all heads lie within their common scale
 UNPROVEN = (Verdict.UNTESTED, Verdict.REFUTED)
 
 
@@ -37,21 +33,20 @@ def seen(question: Question, image: int) -> np.ndarray:
     """The picture as the model sees it: (H, W, 3) from 0 to 1."""
     x = question.images[image].cpu()  # (C, H, W)
     if question.preprocess is not None:
-        mean, std = torch.tensor(question.preprocess.mean), torch.tensor(question.preprocess.std)
-        x = x * std[:, None, None] + mean[:, None, None]
+        x = question.preprocess.denormalise(x)
     else:  # nobody said how it was normalised
         x = (x - x.min()) / (x.max() - x.min()).clamp(min=1e-9)
     return x.clamp(0, 1)[[0, 0, 0] if len(x) == 1 else [0, 1, 2]].permute(1, 2, 0).numpy()
 
 
-def figure(explanation: Explanation, image: int = 0, check: "Check | None" = None) -> "Figure":
+def figure(explanation: Map, image: int = 0, check: MapCheck | None = None) -> "Figure":
     """The picture with the map's first patches outlined, the map, its colour bar, and its stamp."""
     from matplotlib.figure import Figure
 
     with styled():
         made = Figure(figsize=(7.4, 4.35), layout="constrained")
         left, right = made.subplots(1, 2)
-        question, values = explanation.question, explanation.map[image].cpu()
+        question, values = explanation.question, explanation.values[image].cpu()
         left.imshow(seen(question, image), extent=_extent(question), interpolation="nearest")
         mark(left, values)
         left.set_title("as the model sees it; the map's first patches outlined", fontsize=8, color=FAINT)
@@ -65,9 +60,9 @@ def figure(explanation: Explanation, image: int = 0, check: "Check | None" = Non
         return made
 
 
-def draw(axes: "Axes", explanation: Explanation, image: int, check: "Check | None" = None) -> None:
+def draw(axes: "Axes", explanation: Map, image: int, check: MapCheck | None = None) -> None:
     """The map itself with its colour bar; hatched as long as nothing supports it."""
-    values = explanation.map[image].cpu()
+    values = explanation.values[image].cpu()
     effect = explanation.kind in (Kind.GRADIENT, Kind.INTERVENTION)
     top = float(values.abs().max() if effect else values.max()) or 1.0
     low = -top if effect else min(float(values.min()), 0.0)
@@ -97,86 +92,7 @@ def mark(axes: "Axes", values: Tensor) -> None:
         axes.text(column + 1.15, row + 0.5, str(rank), color="white", fontsize=8, va="center", path_effects=_halo())
 
 
-def heads(read: ReadoutAttention, question: Question, image: int) -> "Figure":
-    """Every layer and head on one common scale."""
-    from matplotlib.figure import Figure
-
-    weights = read.weights[image, :, :, question.prefix :].cpu()  # (L, h, N)
-    layers, number, _ = weights.shape
-    rows, columns = question.grid
-    canvas = torch.full((layers * (rows + 2), number * (columns + 2)), float("nan"))
-    for i in range(layers):
-        for j in range(number):
-            top, left = i * (rows + 2), j * (columns + 2)
-            canvas[top : top + rows, left : left + columns] = weights[i, j].view(rows, columns)
-    with styled():
-        width = 7.4
-        height = 0.9 + (width - 1.2) * canvas.shape[0] / canvas.shape[1]
-        made = Figure(figsize=(width, min(height, 14)), layout="constrained")
-        axes = made.subplots()
-        limit = float(weights.quantile(SHOWN)) if weights.numel() < 10**7 else float(weights.max())
-        picture = axes.imshow(np.asarray(canvas), cmap=READ, vmin=0, vmax=limit, interpolation="nearest")
-        axes.set_xticks([j * (columns + 2) + columns / 2 for j in range(number)], [str(j) for j in range(number)])
-        axes.set_yticks([i * (rows + 2) + rows / 2 for i in range(layers)], [str(i) for i in range(layers)])
-        axes.set(xlabel="head", ylabel="layer")
-        axes.tick_params(length=0)
-        for spine in axes.spines.values():
-            spine.set_visible(False)
-        label = f"attention mass a patch; 1 patch in {round(1 / (1 - SHOWN))} is above the scale"
-        bar = made.colorbar(picture, ax=axes, shrink=0.5, extend="max", label=label)
-        bar.outline.set_visible(False)
-        who = "the CLS token" if question.model.config.classifier == "token" else "the mean over all patches"
-        axes.set_title(f"Where every head of every layer reads from, for {who}", fontsize=9.5)
-        return made
-
-
-def curves(checks: "list[Check]", operator: str) -> str:
-    """Deletion and insertion of some maps under one operator, with the band of random orders and the controls; SVG."""
-    from matplotlib.figure import Figure
-
-    colours = (BLUE, ORANGE, "#7a4fb5")
-    with styled():
-        made = Figure(figsize=(7.4, 2.9), layout="constrained")
-        panels = made.subplots(1, 2, sharey=True)
-        first = checks[0].curves[operator]
-        x = np.array(first["fractions"])
-        titles = {"deletion": "deletion: patches removed, best first", "insertion": "insertion: only these kept"}
-        for axes, (name, title) in zip(panels, titles.items(), strict=True):
-            low, high = np.array(first["random_low"]), np.array(first["random_high"])
-            if name == "insertion":  # a random order read backwards is a random order
-                low, high = low[::-1], high[::-1]
-            axes.fill_between(
-                x if name == "deletion" else 1 - x[::-1], low, high, color="#d5dae2", label="90 % of random orders"
-            )
-            axes.plot(x, first[f"contrast_{name}"], color=FAINT, linestyle=":", label="contrast (no model)")
-            axes.plot(x, first[f"centre_{name}"], color=FAINT, linestyle="--", linewidth=1, label="centre (no model)")
-            for check, colour in zip(checks, colours, strict=False):
-                axes.plot(
-                    x, check.curves[operator][name], color=colour, linewidth=1.8, label=check.method.replace("_", " ")
-                )
-            axes.set(xlabel="share of the patches", title=title, xlim=(0, 1), ylim=(0, 1.02))
-            axes.title.set_fontsize(9)
-        panels[0].set_ylabel(f"p({checks[0].label})")
-        panels[1].legend(frameon=False, fontsize=7.5, loc="lower right")
-        return svg(made)
-
-
-def lens(read: LogitLens, image: int, label: str) -> str:
-    """The target's probability as the head would read it on the way; SVG."""
-    from matplotlib.figure import Figure
-
-    with styled():
-        made = Figure(figsize=(7.4, 2.1), layout="constrained")
-        axes = made.subplots()
-        p = read.probability[image].cpu().numpy()
-        places = np.arange(len(p)) / 2
-        axes.plot(places, p, color=BLUE, marker="o", markersize=3)
-        axes.set(xlabel="blocks passed", ylabel=f"p({label})", ylim=(0, 1.02), xlim=(0, places[-1]))
-        axes.set_xticks(range(int(places[-1]) + 1))
-        return svg(made)
-
-
-def save(explanation: Explanation, path: Path, image: int = 0, report: "Report | None" = None) -> None:
+def save(explanation: Map, path: Path, image: int = 0, report: Report | None = None) -> None:
     """Write one map over its picture, with caption, colour bar and stamp, as a PNG."""
     data = png(figure(explanation, image, None if report is None else report[image]))
     with atomic_write(path) as file:

@@ -16,8 +16,10 @@ from vitreous.explain.explanation import Explanation
 from vitreous.explain.methods.table import Method, method
 from vitreous.explain.question import Question, ScoreName, Subject, Target, ask
 from vitreous.explain.removal import Operator
+from vitreous.explain.verification.check import MapCheck
+from vitreous.explain.verification.ground import BUDGETS, Budget
 from vitreous.explain.verification.randomisation import Randomisation, randomisation
-from vitreous.explain.verification.verify import BUDGETS, Budget, Check, verify
+from vitreous.explain.verification.verify import verify
 from vitreous.prediction import as_list
 
 MEASURES = ("deletion", "insertion", "separation", "top_effect", "five_percent", "saco", "correlation")
@@ -43,7 +45,7 @@ class MapEvaluation:
     measures: dict[str, dict[str, Tensor]]
     verdicts: dict[str, dict[str, int]]
     randomised: dict[str, Randomisation | None]
-    checks: dict[str, list[Check]]
+    checks: dict[str, list[MapCheck]]
     maps: dict[str, Tensor]
 
     def interval(self, method: str, measure: str) -> tuple[float, float, float]:
@@ -133,7 +135,7 @@ def evaluate_maps(
     chosen = BUDGETS[budget] if isinstance(budget, str) else budget
     plain = dataclasses.replace(chosen, weights=False)
     randomised = _random_weights(subject, pictures, targets, named, score, random_weights)
-    checks: dict[str, list[Check]] = {name: [] for name in named}
+    checks: dict[str, list[MapCheck]] = {name: [] for name in named}
     maps: dict[str, list[Tensor]] = {name: [] for name in named}
     with progress("verifying maps", count * len(named), unit="maps", show=show_progress) as advance:
         for start in range(0, count, chunk):
@@ -150,7 +152,7 @@ def evaluate_maps(
                     seed=seed,
                 )
                 checks[name] += report.checks
-                maps[name] += [values.cpu() for values in made.map]
+                maps[name] += [values.cpu() for values in made.values]
                 advance(len(made))
     measures = {name: _measures(checks[name], maps[name], evidence) for name in named}
     return MapEvaluation(
@@ -192,7 +194,7 @@ def _ask(subject: Subject, pictures: Any, targets: list[Any], score: ScoreName) 
     return ask(subject, pictures, target=known, score=score)
 
 
-def _measures(checks: list[Check], maps: list[Tensor], evidence: Tensor | None) -> dict[str, Tensor]:
+def _measures(checks: list[MapCheck], maps: list[Tensor], evidence: Tensor | None) -> dict[str, Tensor]:
     made = {key: torch.tensor([float(getattr(check.tests[0], key)) for check in checks]) for key in MEASURES}
     if evidence is not None:
         made["pointing"] = torch.tensor([pointing(m, e) for m, e in zip(maps, evidence.cpu(), strict=True)])

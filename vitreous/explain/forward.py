@@ -9,11 +9,10 @@ For models in evaluation mode: dropout and stochastic depth are left out.
 import math
 from collections.abc import Iterator
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitreous.model import ALL, CLS, Block, VisionTransformer
+from vitreous.model import ALL, Block, VisionTransformer
 
 
 def logits_of(model: VisionTransformer, tokens: Tensor) -> Tensor:
@@ -21,24 +20,11 @@ def logits_of(model: VisionTransformer, tokens: Tensor) -> Tensor:
     x = tokens
     for block in model.blocks[:-1]:
         x = block(x)  # (M, S', D)
-    return read_out(model, model.blocks[-1](x, rows=last_rows(model)))
-
-
-def last_rows(model: VisionTransformer) -> slice:
-    """The tokens of the last block that the head reads."""
-    return CLS if model.config.classifier == "token" else ALL
-
-
-def read_out(model: VisionTransformer, x: Tensor) -> Tensor:
-    """z_L (M, 1 or S', D) -> logits (M, K)."""
-    x = model.pool(x)  # (M, D)
-    if model.pre_logits is not None:
-        x = torch.tanh(model.pre_logits(x))  # (M, R)
-    return x if model.head is None else model.head(x)
+    return model.read_out(model.blocks[-1](x, rows=model.rows_read))
 
 
 def blocks_of(model: VisionTransformer) -> Iterator[Block]:
-    """The blocks, as what they are."""
+    """The encoder blocks from the first to the last, typed as `Block`."""
     for block in model.blocks:
         assert isinstance(block, Block)
         yield block

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from vitreous.base.errors import ConfigError
-from vitreous.explain.forward import blocks_of, explicit, read_out
+from vitreous.explain.forward import blocks_of, explicit
 from vitreous.explain.question import Question, Subject, Target, ask
-from vitreous.model import CLS
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,8 +39,7 @@ def logit_lens(subject: Subject | Question, images: Any = None, *, target: Targe
     stages, own, best, patches = [], [], [], []
     with torch.no_grad():
         for stage, x in _stream(question):
-            rows = x[:, CLS] if model.config.classifier == "token" else x
-            p = read_out(model, rows).softmax(dim=1)  # (B, K)
+            p = model.read_out(x).softmax(dim=1)  # (B, K)
             stages.append(stage)
             own.append(p.gather(1, wanted)[:, 0])
             best.append(p.topk(min(top_k, p.shape[1]), dim=1))
@@ -99,7 +97,7 @@ def direct_contributions(subject: Subject | Question, images: Any = None, *, tar
     wanted = question.asked()
     if model.pre_logits is not None or model.head is None:
         raise ConfigError("direct contributions need a linear head: the tanh of a pre-logits layer is not linear")
-    read = CLS if config.classifier == "token" else slice(question.prefix, None)
+    read = model.pooled
     direction = model.head.weight[wanted] - model.head.weight.mean(dim=0)  # (B, D)
     names, parts = ["embedding"], [question.tokens[:, read]]  # (B, rows, D) each
     with torch.no_grad():

@@ -14,6 +14,7 @@ from vitreous.base.errors import ConfigError, ImageError, WeightsError, did_you_
 from vitreous.classifier import Classifier
 from vitreous.config import Size
 from vitreous.explain.forward import logits_of
+from vitreous.explain.memo import Memo
 from vitreous.model import VisionTransformer
 from vitreous.pictures.preprocess import Preprocess
 
@@ -35,7 +36,7 @@ class Question:
         chosen: (B,) the class in question; None for each picture's most probable one.
         score: what of the class is explained.
         instead_of: (B,) the other class of a contrast.
-        found: what was computed of these pictures and this model already, to be shared.
+        memo: what was computed of these pictures and this model already, whatever the class and the score.
     """
 
     subject: Subject
@@ -44,7 +45,7 @@ class Question:
     chosen: Tensor | None
     score: ScoreName
     instead_of: Tensor | None = None
-    found: dict[Any, Any] = field(default_factory=dict, repr=False)
+    memo: Memo = field(default_factory=Memo, repr=False)
 
     @property
     def grid(self) -> Size:
@@ -57,6 +58,11 @@ class Question:
         return self.model.config.prefix_tokens
 
     @property
+    def reader(self) -> str:
+        """The token that the head reads, in words."""
+        return "the CLS token" if self.model.config.classifier == "token" else "the mean over all patches"
+
+    @property
     def preprocess(self) -> Preprocess | None:
         """What made the images; None where a bare model was given."""
         return self.subject.preprocess if isinstance(self.subject, Classifier) else None
@@ -66,17 +72,15 @@ class Question:
         """Of the score."""
         return UNITS[self.score]
 
-    @cached_property
+    @property
     def tokens(self) -> Tensor:
         """z_0, (B, S, D): embedded once, for all that is asked."""
-        with torch.no_grad():
-            return self.model.embed(self.images)
+        return self.memo.once("tokens", torch.no_grad()(lambda: self.model.embed(self.images)))
 
-    @cached_property
+    @property
     def logits(self) -> Tensor:
         """(B, K) of the whole pictures."""
-        with torch.no_grad():
-            return logits_of(self.model, self.tokens)
+        return self.memo.once("logits", torch.no_grad()(lambda: logits_of(self.model, self.tokens)))
 
     @cached_property
     def target(self) -> Tensor | None:
@@ -132,18 +136,16 @@ class Question:
 
     def of(self, model: VisionTransformer) -> "Question":
         """The same pictures, class and score asked of another model."""
-        return dataclasses.replace(self, model=model, chosen=self.target, found={})
+        return dataclasses.replace(self, model=model, chosen=self.target, memo=Memo())
 
     def about(self, *, target: Tensor | None = None, score: ScoreName | None = None) -> "Question":
         """The same pictures and model, another class or score; what is known of them is shared."""
-        made = dataclasses.replace(
+        return dataclasses.replace(
             self,
             chosen=self.target if target is None else target,
             score=score or self.score,
             instead_of=None if score else self.instead_of,
         )
-        made.__dict__.update({name: self.__dict__[name] for name in ("tokens", "logits") if name in self.__dict__})
-        return made
 
     def effect(self) -> "Question":
         """The question that removals are judged by: log-odds, or the contrast where one was asked for."""

@@ -19,7 +19,6 @@ from vitreous.explain.forward import logits_of
 from vitreous.explain.question import Question
 
 Operator = Literal["drop", "mean", "blur", "patch_mean", "shuffle", "black"]
-Remove = Callable[[Tensor, Tensor], Tensor]  # which picture (M,), removed patches (M, N) bool -> logits (M, K)
 
 BATCH = 16
 CAVEATS = {
@@ -32,15 +31,8 @@ CAVEATS = {
 }
 
 
-def remover(
-    question: Question,
-    operator: Operator = "drop",
-    *,
-    batch_size: int = BATCH,
-    seed: int = 0,
-    advance: Advance | None = None,
-) -> Remove:
-    """A function that takes patches out and returns the logits: which (M,), removed (M, N) bool -> (M, K).
+class Remover:
+    """Takes patches out of the pictures of a question and gives the logits of what is left.
 
     `drop` deletes the patches' tokens after positions were added, so the sequence is shorter and
     nothing stands in their place; prefix tokens stay. The other operators put a patch of another
@@ -52,56 +44,80 @@ def remover(
         question: the pictures and the model.
         operator: one of `Operator`.
         batch_size: forward passes at once.
-        seed: of `shuffle`.
+        seed: the seed of `shuffle`.
         advance: called with the number of requests done, for a progress bar.
 
     Raises:
         ConfigError: an unknown operator, or `black` for a bare model.
     """
-    if operator not in get_args(Operator):
-        hint = did_you_mean(str(operator), get_args(Operator))
-        raise ConfigError(f"unknown removal operator {operator!r}{hint}: one of {', '.join(get_args(Operator))}")
-    _check_memory(question, batch_size)
-    fill = None if operator == "drop" else FILLS[operator](question, seed)  # (B, C, H, W)
-    config, tokens = question.model.config, question.tokens
-    # Patches are embedded one by one, so a picture put together from patches of two is the two embeddings
-    # put together. A hybrid's stem looks beyond a patch's border: it must see the pixels.
-    fill_tokens = None if fill is None or config.resnet is not None else question.model.embed(fill)  # (B, S, D)
 
-    def run(which: Tensor, removed: Tensor) -> Tensor:
-        """Requests that leave equally many tokens, in one batch: (m,), (m, N) -> (m, K)."""
-        prefix = removed.new_zeros(len(removed), question.prefix)
-        out = torch.cat([prefix, removed], dim=1)  # (m, S)
-        if fill is None:
-            kept = (~out).nonzero()[:, 1].view(len(out), -1)  # (m, S')
-            return logits_of(question.model, tokens[which[:, None], kept])
-        if fill_tokens is not None:
-            return logits_of(question.model, torch.where(out[..., None], fill_tokens[which], tokens[which]))
-        pixels = in_pixels(removed.unflatten(1, question.grid), config.stride)[:, None]  # (m, 1, H, W)
-        return question.model(torch.where(pixels, fill[which], question.images[which]))
+    def __init__(
+        self,
+        question: Question,
+        operator: Operator = "drop",
+        *,
+        batch_size: int = BATCH,
+        seed: int = 0,
+        advance: Advance | None = None,
+    ) -> None:
+        if operator not in get_args(Operator):
+            hint = did_you_mean(str(operator), get_args(Operator))
+            raise ConfigError(f"unknown removal operator {operator!r}{hint}: one of {', '.join(get_args(Operator))}")
+        _check_memory(question, batch_size)
+        self.question = question
+        self.batch_size = batch_size
+        self.advance = advance
+        self.shortens = operator == "drop"
+        self.fill = None if self.shortens else FILLS[operator](question, seed)  # (B, C, H, W)
+        # Patches are embedded one by one, so a picture put together from patches of two is the two embeddings
+        # put together. A hybrid's stem looks beyond a patch's border: it must see the pixels.
+        hybrid = question.model.config.resnet is not None
+        self.fill_tokens = None if self.fill is None or hybrid else question.model.embed(self.fill)  # (B, S, D)
 
-    def remove(which: Tensor, removed: Tensor) -> Tensor:
-        device = tokens.device
-        requests = torch.cat([which[:, None].to(device), removed.to(device).long()], dim=1)  # (M, 1 + N)
-        requests, back, repeats = requests.unique(dim=0, return_inverse=True, return_counts=True)
-        which, removed = requests[:, 0], requests[:, 1:].bool()
+    @torch.no_grad()
+    def __call__(self, which: Tensor, removed: Tensor) -> Tensor:
+        """Logits of pictures with patches taken out.
+
+        Args:
+            which: (M,) the picture of each request.
+            removed: (M, N) bool, True where a patch is taken out.
+
+        Returns:
+            (M, K).
+
+        Raises:
+            ConfigError: a model that reads the mean over its patches would have none left.
+        """
+        question, device = self.question, self.question.tokens.device
+        rows = torch.cat([which[:, None].to(device), removed.to(device).long()], dim=1)  # (M, 1 + N)
+        rows, back, repeats = rows.unique(dim=0, return_inverse=True, return_counts=True)
+        which, removed = rows[:, 0], rows[:, 1:].bool()
         counts = removed.sum(dim=1)
-        if operator == "drop" and config.classifier == "gap" and bool((counts == removed.shape[1]).any()):
+        if self.shortens and question.model.config.classifier == "gap" and bool((counts == removed.shape[1]).any()):
             raise ConfigError("a model that reads the mean over its patches needs one: not all can be dropped")
-        logits = tokens.new_empty(len(which), question.logits.shape[1])
-        groups = counts.unique().tolist() if operator == "drop" else [None]
-        with torch.no_grad():
-            for count in groups:
-                members = (
-                    torch.arange(len(which), device=device) if count is None else (counts == count).nonzero()[:, 0]
-                )
-                for batch in members.split(batch_size):
-                    logits[batch] = run(which[batch], removed[batch])
-                    if advance is not None:
-                        advance(int(repeats[batch].sum()))
+        length = counts if self.shortens else torch.zeros_like(counts)  # equal for those that can share a batch
+        logits = question.tokens.new_empty(len(which), question.logits.shape[1])
+        for value in length.unique():
+            for batch in (length == value).nonzero()[:, 0].split(self.batch_size):
+                logits[batch] = self._run(which[batch], removed[batch])
+                if self.advance is not None:
+                    self.advance(int(repeats[batch].sum()))
         return logits[back]
 
-    return remove
+    def _run(self, which: Tensor, removed: Tensor) -> Tensor:
+        """Requests that leave equally many tokens, in one batch: (m,), (m, N) -> (m, K)."""
+        question = self.question
+        prefix = removed.new_zeros(len(removed), question.prefix)
+        out = torch.cat([prefix, removed], dim=1)  # (m, S)
+        if self.fill is None:
+            kept = (~out).nonzero()[:, 1].view(len(out), -1)  # (m, S')
+            return logits_of(question.model, question.tokens[which[:, None], kept])
+        if self.fill_tokens is not None:
+            tokens = torch.where(out[..., None], self.fill_tokens[which], question.tokens[which])  # (m, S, D)
+            return logits_of(question.model, tokens)
+        stride = question.model.config.stride
+        pixels = in_pixels(removed.unflatten(1, question.grid), stride)[:, None]  # (m, 1, H, W)
+        return question.model(torch.where(pixels, self.fill[which], question.images[which]))
 
 
 def blurred(images: Tensor) -> Tensor:
@@ -168,21 +184,22 @@ def requests(question: Question, masks: Tensor) -> tuple[Tensor, Tensor]:
     return which, masks.flatten(0, 1)
 
 
-def effects(question: Question, remove: Remove, which: Tensor, removed: Tensor, **changes: Any) -> Tensor:
-    """By how much the score falls: s(x) - s(removed), (M,)."""
+def effects(question: Question, remove: Remover, which: Tensor, removed: Tensor) -> Tensor:
+    """By how much the score falls: s(x) - s(x without the patches), (M,)."""
     which = which.to(question.images.device)
     return question.value[which] - question.score_of(remove(which, removed), which)
 
 
-def singles(question: Question, operator: Operator = "drop", **settings: Any) -> Tensor:
+def singles(question: Question, operator: Operator = "drop", *, seed: int = 0, **settings: Any) -> Tensor:
     """Logits (B, N, K) with each patch alone removed; computed once for a question, whatever the class or score."""
-    key = ("singles", operator, settings.get("seed", 0))
-    if key not in question.found:
+
+    def compute() -> Tensor:
         images, patches = len(question.images), question.grid[0] * question.grid[1]
         masks = torch.eye(patches, dtype=torch.bool)
-        logits = remover(question, operator, **settings)(*requests(question, masks))
-        question.found[key] = logits.view(images, patches, -1)
-    return question.found[key]
+        logits = Remover(question, operator, seed=seed, **settings)(*requests(question, masks))  # (B*N, K)
+        return logits.view(images, patches, -1)
+
+    return question.memo.once(("singles", operator, seed), compute)
 
 
 def single_effects(question: Question, operator: Operator = "drop", **settings: Any) -> Tensor:

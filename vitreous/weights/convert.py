@@ -8,19 +8,19 @@ the change is allowed. Everything else is done and said.
 import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, Protocol, get_args
 
 import torch
 from torch import Tensor
 
 from vitreous.base.errors import ConfigError, WeightsError, did_you_mean
 from vitreous.base.files import atomic_path
-from vitreous.classifier import Classifier
 from vitreous.config import ViTConfig
 from vitreous.pictures.preprocess import Preprocess
-from vitreous.weights import google, huggingface, timm, torchvision
+from vitreous.weights import google, huggingface, native, timm, torchvision
 from vitreous.weights.assemble import HEADS
 from vitreous.weights.carried import to_metadata
+from vitreous.weights.checkpoint import Checkpoint
 from vitreous.weights.safefile import write_safetensors
 
 logger = logging.getLogger("vitreous")
@@ -32,7 +32,15 @@ FILES = (".safetensors", *PICKLES)
 WEIGHTS = "model.safetensors"
 
 
-def convert(clf: Classifier, path: str | Path, to: Family, *, allow_changes: bool = False) -> list[str]:
+class Convertible(Protocol):
+    """Whatever can say what it is made of; a `Classifier` can."""
+
+    def checkpoint(self) -> Checkpoint:
+        """Architecture, tensors, preprocessing and class names."""
+        ...
+
+
+def convert(clf: Convertible, path: str | Path, to: Family, *, allow_changes: bool = False) -> list[str]:
     """Write a classifier for another library to load, with the same logits.
 
     Args:
@@ -50,15 +58,15 @@ def convert(clf: Classifier, path: str | Path, to: Family, *, allow_changes: boo
         WeightsError: when the model cannot be expressed there, with the reason and a way out.
         ConfigError: an unknown family.
     """
-    path = Path(path)
+    path, checkpoint = Path(path), clf.checkpoint()
     if to not in get_args(Family):
         raise ConfigError(
             f"unknown family {to!r}{did_you_mean(str(to), get_args(Family))}: {', '.join(get_args(Family))}"
         )
     if to == "native":
-        clf.save(path)
+        native.write(path, checkpoint)
         return []
-    config, one_file = clf.model.config, _one_file(path, to)
+    config, one_file = checkpoint.config, _one_file(path, to)
     for reason in _impossible(config, path, to, one_file):
         raise WeightsError(f"{TITLES[to]} cannot take this model: {reason}")
     changes = list(_changes(config, to, one_file))
@@ -67,34 +75,34 @@ def convert(clf: Classifier, path: str | Path, to: Family, *, allow_changes: boo
             f"for {TITLES[to]} the logits would change: {'; '.join(changes)}. Write another family, or allow it "
             "with allow_changes=True"
         )
-    notes = [*changes, *_notes(clf, path, to, one_file)]
-    _write(clf, path, to, one_file)
+    notes = [*changes, *_notes(checkpoint, path, to, one_file)]
+    _write(checkpoint, path, to, one_file)
     for note in notes:
         logger.warning("%s: %s", path.name, note)
     return notes
 
 
-def _write(clf: Classifier, path: Path, to: Family, one_file: bool) -> None:
-    config, tensors = clf.model.config, clf.model.state_dict()
+def _write(checkpoint: Checkpoint, path: Path, to: Family, one_file: bool) -> None:
+    config, tensors = checkpoint.config, checkpoint.tensors
     if to == "google":
         google.write(path, config, tensors)
     elif to == "torchvision":
-        _write_tensors(path, torchvision.to_torchvision(tensors), clf)
+        _write_tensors(path, torchvision.to_torchvision(tensors), checkpoint)
     elif one_file:
-        _write_tensors(path, timm.to_timm(config, tensors), clf)
+        _write_tensors(path, timm.to_timm(config, tensors), checkpoint)
     else:
         path.mkdir(parents=True, exist_ok=True)
         if to == "timm":
-            _write_tensors(path / WEIGHTS, timm.to_timm(config, tensors), clf)
-            timm.write_description(path / "config.json", config, clf.preprocess, clf.labels)
+            _write_tensors(path / WEIGHTS, timm.to_timm(config, tensors), checkpoint)
+            timm.write_description(path / "config.json", config, checkpoint.preprocess, checkpoint.labels)
         else:
             write_safetensors(path / WEIGHTS, huggingface.to_huggingface(config, tensors), {"format": "pt"})
-            huggingface.write_description(path, config, clf.preprocess, clf.labels)
+            huggingface.write_description(path, config, checkpoint.preprocess, checkpoint.labels)
 
 
-def _write_tensors(path: Path, tensors: Mapping[str, Tensor], clf: Classifier) -> None:
+def _write_tensors(path: Path, tensors: Mapping[str, Tensor], checkpoint: Checkpoint) -> None:
     if path.suffix == ".safetensors":
-        write_safetensors(path, dict(tensors), to_metadata(clf.model.config, clf.preprocess, clf.labels))
+        write_safetensors(path, dict(tensors), to_metadata(checkpoint.config, checkpoint.preprocess, checkpoint.labels))
         return
     with atomic_path(path) as part:
         torch.save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}, part)
@@ -166,19 +174,21 @@ def _changes(config: ViTConfig, to: Family, one_file: bool) -> Iterator[str]:
         yield f"{to}'s small constants in the ResNet stem in place of {config.resnet.numerics}'s"
 
 
-def _notes(clf: Classifier, path: Path, to: Family, one_file: bool) -> Iterator[str]:
+def _notes(checkpoint: Checkpoint, path: Path, to: Family, one_file: bool) -> Iterator[str]:
     """What else is not kept, or is done in another way."""
-    config, title = clf.model.config, TITLES[to]
+    config, title = checkpoint.config, TITLES[to]
     carried = to != "google" and path.suffix == ".safetensors"
     if to in ("google", "torchvision") or (to == "timm" and one_file):
         back = " (vitreous finds them again)" if carried else ""
-        if clf.labels is not None:
+        if checkpoint.labels is not None:
             yield f"the format has no place for the class names{back}"
-        if (theirs := Preprocess.preset(to, size=config.image_size)) != clf.preprocess:
-            yield f"the format has no place for the preprocessing, {clf.preprocess}; {title}'s own is {theirs}"
-    elif not clf.preprocess.antialias:
+        if (theirs := Preprocess.preset(to, size=config.image_size)) != checkpoint.preprocess:
+            yield f"the format has no place for the preprocessing, {checkpoint.preprocess}; {title}'s own is {theirs}"
+    elif not checkpoint.preprocess.antialias:
         yield f"{title} averages over the pixels that a smaller picture leaves out (antialias), this model does not"
-    elif to == "huggingface" and clf.preprocess.resize == "short" and config.image_size[0] != config.image_size[1]:
+    elif (
+        to == "huggingface" and checkpoint.preprocess.resize == "short" and config.image_size[0] != config.image_size[1]
+    ):
         yield "its processor cuts pictures that are not square differently: prepare them with vitreous"
     if to == "google" and not config.num_classes:
         yield "the format does not say that the head is missing on purpose: load with num_classes=0"

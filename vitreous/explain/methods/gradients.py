@@ -9,8 +9,9 @@ from torch import Tensor
 from vitreous.base.errors import ConfigError
 from vitreous.base.extras import need
 from vitreous.base.memory_guard import require
+from vitreous.config import as_index
 from vitreous.explain.explanation import Details, Explanation, Kind, explain
-from vitreous.explain.forward import blocks_of, explicit, read_out
+from vitreous.explain.forward import blocks_of, explicit
 from vitreous.explain.question import Question, ScoreName, Subject, Target, ask
 from vitreous.explain.removal import blurred
 
@@ -46,9 +47,7 @@ def grad_attention(
     """
     question = ask(subject, images, target=target, score=score, instead_of=instead_of)
     config = question.model.config
-    if not -config.num_layers <= layer < config.num_layers:
-        raise ConfigError(f"layer {layer} does not exist: 0 to {config.num_layers - 1}")
-    layer %= config.num_layers
+    layer = as_index(layer, config.num_layers, "layer")
 
     def compute(question: Question) -> tuple[Tensor, Details]:
         weights, gradients = attention_gradients(question, max_bytes)
@@ -98,8 +97,7 @@ def chefer(
     Source: Chefer, Gur and Wolf 2021 ("Generic Attention-model Explainability"), equations 5 and 6.
     """
     question = ask(subject, images, target=target, score=score, instead_of=instead_of)
-    if not 0 <= start_layer < question.model.config.num_layers:
-        raise ConfigError(f"layer {start_layer} does not exist: 0 to {question.model.config.num_layers - 1}")
+    start_layer = as_index(start_layer, question.model.config.num_layers, "layer")
 
     def compute(question: Question) -> tuple[Tensor, Details]:
         weights, gradients = attention_gradients(question, max_bytes)
@@ -134,8 +132,7 @@ def attention_gradients(question: Question, max_bytes: int | None = None) -> tup
         for block in blocks_of(question.model):
             x, a, _ = explicit(block, x)  # (B, S, D), (B, h, S, S)
             weights.append(a)
-        x = x[:, :1] if config.classifier == "token" else x
-        total = question.score_of(read_out(question.model, x)).sum()
+        total = question.score_of(question.model.read_out(x)).sum()
         gradients = torch.autograd.grad(total, weights)
     return [a.detach() for a in weights], list(gradients)
 
@@ -242,6 +239,5 @@ def _captum() -> Any:
 
 def _readout_row(question: Question, matrix: Tensor) -> Tensor:
     """(B, S, S) -> (B, h, w): the row of the token that the head reads, its patches."""
-    token = question.model.config.classifier == "token"
-    row = matrix[:, 0] if token else matrix[:, question.prefix :].mean(dim=1)  # (B, S)
+    row = matrix[:, question.model.pooled].mean(dim=1)  # (B, S)
     return row[:, question.prefix :].unflatten(1, question.grid)

@@ -10,7 +10,7 @@ from vitreous.base.progress import Advance
 from vitreous.config import Size, as_size
 from vitreous.explain.explanation import Details, Explanation, Kind, explain
 from vitreous.explain.question import Question, ScoreName, Subject, Target, ask
-from vitreous.explain.removal import BATCH, Operator, effects, remover, requests, single_effects
+from vitreous.explain.removal import BATCH, Operator, Remover, effects, requests, single_effects
 
 
 def occlusion(
@@ -34,7 +34,7 @@ def occlusion(
     Args:
         subject: a classifier or a bare model.
         images: its pictures; see `ask` for these, the target and the score.
-        remove: how; see `remover`.
+        remove: how; see `Remover`.
         window: (rows, columns) of patches removed at once.
         stride: (rows, columns) from one window to the next, at most the window's size.
         target: class index or name.
@@ -58,7 +58,7 @@ def occlusion(
     def compute(question: Question) -> tuple[Tensor, Details]:
         if not several:
             return single_effects(question, remove, **how).unflatten(1, question.grid), {}
-        taken = remover(question, remove, **how)
+        taken = Remover(question, remove, **how)
         fall = effects(question, taken, *requests(question, masks)).view(len(question.images), -1)  # (B, R)
         cover = masks.to(fall)  # (R, N)
         return ((fall @ cover) / cover.sum(dim=0)).unflatten(1, question.grid), {}
@@ -119,7 +119,7 @@ def rise(
         images: its pictures; see `ask` for these, the target and the score.
         n: masks, an even number.
         keep: probability that a patch stays.
-        remove: how the others are removed; see `remover`.
+        remove: how the others are removed; see `Remover`.
         classic: the published form, sum_i y_i m_i / (n keep), which mixes a patch's effect with the mean score.
         target: class index or name.
         score: what is measured.
@@ -140,7 +140,7 @@ def rise(
     kept = _masks(n, question.grid[0] * question.grid[1], keep, pairs, seed)  # (n, N) bool
 
     def compute(question: Question) -> tuple[Tensor, Details]:
-        taken = remover(question, remove, batch_size=batch_size, seed=seed, advance=advance)
+        taken = Remover(question, remove, batch_size=batch_size, seed=seed, advance=advance)
         which, removed = requests(question, ~kept)
         which = which.to(question.images.device)
         y = question.score_of(taken(which, removed), which).view(len(question.images), n)  # (B, n)
@@ -173,7 +173,7 @@ def rise(
 
 def _masks(n: int, patches: int, keep: float, pairs: bool, seed: int) -> Tensor:
     """(n, patches) bool, True where kept; never all, never none."""
-    generator, found, wanted = torch.Generator().manual_seed(seed), torch.empty(0, patches, dtype=torch.bool), n
+    generator, found = torch.Generator().manual_seed(seed), torch.empty(0, patches, dtype=torch.bool)
     wanted = n // 2 if pairs else n
     while len(found) < wanted:
         drawn = torch.rand(wanted, patches, generator=generator) < keep

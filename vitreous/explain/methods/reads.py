@@ -9,8 +9,9 @@ from torch import Tensor
 
 from vitreous.base.errors import ConfigError
 from vitreous.base.memory_guard import require
+from vitreous.config import as_index
 from vitreous.explain.explanation import Details, Explanation, Kind, explain
-from vitreous.explain.forward import blocks_of, observe, read_out
+from vitreous.explain.forward import blocks_of, observe
 from vitreous.explain.question import Question, Subject, ask
 from vitreous.model import ALL, CLS
 
@@ -43,8 +44,8 @@ def readout_attention(subject: Subject | Question, images: Any = None) -> Readou
         for x, weights in walk(question, last):
             layers.append(weights.mean(dim=2))  # (B, h, S)
             last = x
-        question.__dict__.setdefault("logits", read_out(question.model, last))  # no second pass for the target
-        return ReadoutAttention(torch.stack(layers, dim=1), question.logits)
+        logits = question.memo.once("logits", lambda: question.model.read_out(last))  # no second pass for the target
+        return ReadoutAttention(torch.stack(layers, dim=1), logits)
 
 
 def attention(
@@ -75,8 +76,8 @@ def attention(
     """
     question = ask(subject, images, target=target)
     config = question.model.config
-    layer = _index(layer, config.num_layers, "layer")
-    head = head if head == "mean" else _index(head, config.num_heads, "head")
+    layer = as_index(layer, config.num_layers, "layer")
+    head = head if head == "mean" else as_index(head, config.num_heads, "head")
     queries = _queries(question, query)
 
     def compute(question: Question) -> tuple[Tensor, Details]:
@@ -85,7 +86,7 @@ def attention(
             row = weights.mean(dim=1) if head == "mean" else weights[:, head]  # (B, S)
         return _patches(question, row), {"prefix_mass": row[:, : question.prefix].sum(dim=1)}
 
-    reader = _reader(question) if query == "readout" else f"the patch in row {query[0]}, column {query[1]}"
+    reader = question.reader if query == "readout" else f"the patch in row {query[0]}, column {query[1]}"
     who = f"the mean over the heads of layer {layer}" if head == "mean" else f"head {head} of layer {layer}"
     return explain(
         question,
@@ -121,14 +122,14 @@ def rollout(
         raise ConfigError(f"alpha must be in [0, 1], got {alpha}")
     question = ask(subject, images, target=target)
     config = question.model.config
-    start = _index(start_layer, config.num_layers, "layer")
+    start = as_index(start_layer, config.num_layers, "layer")
     _check_memory(question, config.num_heads + 3, "rollout")
 
     def compute(question: Question) -> tuple[Tensor, Details]:
         with torch.no_grad():
             layers = (weights.mean(dim=1) for _, weights in walk(question, question.tokens, ALL))  # (B, S, S) each
             rolled = roll(layers, alpha, start)
-        row = rolled[:, 0] if config.classifier == "token" else rolled[:, question.prefix :].mean(dim=1)  # (B, S)
+        row = rolled[:, question.model.pooled].mean(dim=1)  # (B, S)
         return _patches(question, row), {"prefix_mass": row[:, : question.prefix].sum(dim=1)}
 
     return explain(
@@ -136,7 +137,7 @@ def rollout(
         compute,
         method="rollout",
         kind=Kind.DESCRIPTIVE,
-        caption=f"Attention of all layers multiplied through, from {_reader(question)}",
+        caption=f"Attention of all layers multiplied through, from {question.reader}",
         unit=MASS,
         alpha=alpha,
         start_layer=start,
@@ -160,8 +161,7 @@ def roll(layers: Iterable[Tensor], alpha: float = 0.5, start_layer: int = 0) -> 
 def walk(question: Question, x: Tensor, queries: slice | None = None) -> Iterator[tuple[Tensor, Tensor]]:
     """The forward pass block by block, with the attention of the readout's queries, or of those given, on the way."""
     config = question.model.config
-    token = config.classifier == "token"
-    wanted = queries if queries is not None else CLS if token else slice(question.prefix, None)
+    wanted = question.model.pooled if queries is None else queries
     if wanted != CLS:
         _check_memory(question, 2 * config.num_heads, "reading whole attention matrices")
     for i, block in enumerate(blocks_of(question.model)):
@@ -182,15 +182,11 @@ def _of_layer(question: Question, layer: int, queries: slice) -> Tensor:
 
 def _queries(question: Question, query: Query) -> slice:
     if query == "readout":
-        return CLS if question.model.config.classifier == "token" else slice(question.prefix, None)
+        return question.model.pooled
     rows, columns = question.grid
-    row, column = _index(query[0], rows, "row of patches"), _index(query[1], columns, "column of patches")
+    row, column = as_index(query[0], rows, "row of patches"), as_index(query[1], columns, "column of patches")
     place = question.prefix + row * columns + column
     return slice(place, place + 1)
-
-
-def _reader(question: Question) -> str:
-    return "the CLS token" if question.model.config.classifier == "token" else "the mean over all patches"
 
 
 def _patches(question: Question, row: Tensor) -> Tensor:
@@ -202,9 +198,3 @@ def _check_memory(question: Question, matrices: int, what: str) -> None:
     config = question.model.config
     needed = 4 * matrices * len(question.images) * config.num_tokens**2
     require(needed, question.images.device, what, "give fewer or smaller pictures")
-
-
-def _index(asked: int, length: int, what: str) -> int:
-    if not -length <= asked < length:
-        raise ConfigError(f"{what} {asked} does not exist: 0 to {length - 1}, or -{length} to -1 from the end")
-    return asked % length

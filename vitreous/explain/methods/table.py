@@ -7,7 +7,7 @@ from typing import Any
 
 from vitreous.base.errors import ConfigError, did_you_mean
 from vitreous.explain.explanation import Explanation
-from vitreous.explain.methods.controls import centre, contrast, random
+from vitreous.explain.methods.controls import centre, edges, noise
 from vitreous.explain.methods.gradients import chefer, grad_attention, integrated_gradients
 from vitreous.explain.methods.interventions import occlusion, rise
 from vitreous.explain.methods.reads import attention, rollout
@@ -24,9 +24,9 @@ METHODS: Mapping[str, Callable[..., Explanation]] = MappingProxyType(
         "integrated_gradients": integrated_gradients,
         "occlusion": occlusion,
         "rise": rise,
-        "random": random,
+        "noise": noise,
         "centre": centre,
-        "contrast": contrast,
+        "edges": edges,
     }
 )
 

@@ -14,14 +14,16 @@ from torch import Tensor
 from vitreous.base.files import atomic_write, write_text
 from vitreous.base.statistics import spearman
 from vitreous.classifier import Classifier
-from vitreous.explain import draw as pictures
+from vitreous.explain import draw
 from vitreous.explain.explanation import Explanation
 from vitreous.explain.lens import LogitLens
 from vitreous.explain.methods.reads import ReadoutAttention
 from vitreous.explain.question import Question
 from vitreous.explain.removal import CAVEATS
+from vitreous.explain.show import figures
+from vitreous.explain.verification.check import MapCheck
 from vitreous.explain.verification.verdict import Thresholds, Verdict
-from vitreous.explain.verification.verify import Check
+from vitreous.report.style import png
 
 SIDE = 480  # pixels of the picture on the page
 
@@ -47,7 +49,7 @@ class Findings:
     read: ReadoutAttention
     lens: LogitLens | None = None
     maps: dict[str, Explanation] = field(default_factory=dict)
-    checks: dict[str, Check] = field(default_factory=dict)
+    checks: dict[str, MapCheck] = field(default_factory=dict)
     random_maps: dict[str, Explanation] = field(default_factory=dict)
     notes: list[tuple[str, str]] = field(default_factory=list)
     unfinished: str = ""
@@ -55,9 +57,9 @@ class Findings:
 
 def write(out: Path, found: Findings) -> None:
     """`index.html`, a PNG of each map and of all heads, and `explanation.json`."""
-    files = {"attention-of-all-heads": pictures.png(pictures.heads(found.read, found.question, 0))}
+    files = {"attention-of-all-heads": png(figures.heads(found.read, found.question, 0))}
     for name, explanation in found.maps.items():
-        files[name] = pictures.png(pictures.figure(explanation, 0, found.checks.get(name)))
+        files[name] = png(draw.figure(explanation, 0, found.checks.get(name)))
     for name, data in files.items():
         with atomic_write(out / f"{name}.png") as file:
             file.write(data)
@@ -100,17 +102,17 @@ def _page(found: Findings, files: dict[str, bytes]) -> str:
         maps=[_map(name, e, found, files[name]) for name, e in found.maps.items()],
         correlation=_correlation(found),
         tests=_tests(found),
-        thresholds=Thresholds(),
+        thresholds=next((check.thresholds for check in found.checks.values()), Thresholds()),
         random_maps=[
             {
-                "words": f"{e.method.replace('_', ' ')}: {_alike(found.maps[name].map, e.map)}",
-                "picture": _data(pictures.png(pictures.figure(e, 0))),
+                "words": f"{e.method.replace('_', ' ')}: {_alike(found.maps[name].values, e.values)}",
+                "picture": _data(png(draw.figure(e, 0))),
             }
             for name, e in found.random_maps.items()
         ],
         prefix_note=_prefix_note(found.read, question),
         heads=_data(files["attention-of-all-heads"]),
-        lens=None if found.lens is None else pictures.lens(found.lens, 0, question.label(0)),
+        lens=None if found.lens is None else figures.lens(found.lens, 0, question.label(0)),
         about=found.notes,
         number=_number,
     )
@@ -149,10 +151,10 @@ def _tests(found: Findings) -> list[dict[str, Any]]:
             {
                 "operator": operator,
                 "caveat": CAVEATS[operator],
-                "curves": pictures.curves(with_it, operator),
+                "curves": figures.curves(with_it, operator),
                 "rows": tests,
                 "band": t.random,
-                "contrast": t.contrast,
+                "edges": t.edges,
                 "centre": t.centre,
             }
         )
@@ -163,7 +165,7 @@ def _correlation(found: Findings) -> str:
     attention, occlusion = found.maps.get("attention"), found.maps.get("occlusion")
     if attention is None or occlusion is None:
         return ""
-    rho = spearman(attention.map[0], occlusion.map[0])
+    rho = spearman(attention.values[0], occlusion.values[0])
     return (
         f"Rank correlation of attention and occlusion over all patches: {_number(rho)}. Where few patches matter, the "
         "ranks of the many others are noise, so a low figure is no proof against a map."
@@ -194,7 +196,7 @@ def _guesses(question: Question) -> list[tuple[str, float]]:
 def _picture(question: Question) -> str:
     from PIL import Image
 
-    pixels = torch.from_numpy(pictures.seen(question, 0)).mul(255).round().byte().numpy()
+    pixels = torch.from_numpy(draw.seen(question, 0)).mul(255).round().byte().numpy()
     image = Image.fromarray(pixels)
     scale = max(SIDE // max(image.size), 1)
     image = image.resize((image.width * scale, image.height * scale), Image.Resampling.NEAREST)

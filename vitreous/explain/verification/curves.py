@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from vitreous.explain.question import Question, probability
-from vitreous.explain.removal import Remove
+from vitreous.explain.removal import Remover
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,14 +73,14 @@ def first(orders: Tensor, counts: Sequence[int]) -> Tensor:
 
 
 def curves(
-    question: Question, orders: Tensor, remove: Remove, counts: Sequence[int], *, insertion: bool = True
+    question: Question, orders: Tensor, remove: Remover, counts: Sequence[int], *, insertion: bool = True
 ) -> Curves:
     """Follow the target's probability along orders of the patches.
 
     Args:
         question: the pictures and their targets.
         orders: (B, R, N), the patch removed first in front.
-        remove: how patches are removed; see `remover`.
+        remove: how patches are removed; see `Remover`.
         counts: how many patches are gone at each step; see `steps`.
         insertion: whether to follow the insertion curve as well; else it is the deletion curve of the
             reversed order, which is right for the mean over random orders.

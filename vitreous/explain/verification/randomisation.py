@@ -7,7 +7,6 @@ changes does not prove it right (Binder et al. 2022), so nothing here is ever ca
 import copy
 import hashlib
 import json
-import math
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -20,8 +19,8 @@ from vitreous.base.errors import ConfigError
 from vitreous.base.files import cache_folder, write_text
 from vitreous.base.progress import Advance
 from vitreous.base.seeds import derive
-from vitreous.base.statistics import spearman
-from vitreous.explain.explanation import Explanation
+from vitreous.base.statistics import spearman, student
+from vitreous.explain.record import Map
 from vitreous.model import VisionTransformer
 
 
@@ -64,7 +63,7 @@ class Randomisation:
 
 
 def randomisation(
-    explanation: Explanation,
+    explanation: Map,
     *,
     seeds: int = 3,
     every_stage: bool = False,
@@ -97,12 +96,11 @@ def randomisation(
     stages: list[str] = []
     found: list[list[Tensor]] = []
     for seed in range(seeds):
-        rows = []
-        models = list(cascade(question.model, seed)) if every_stage else [_last(cascade(question.model, seed))]
-        stages = [stage for stage, _ in models]
-        for _, model in models:
+        rows, stages = [], []
+        for stage, model in cascade(question.model, seed) if every_stage else [untrained(question.model, seed)]:
+            stages.append(stage)
             maps, _ = _again(explanation, model, seed)
-            pairs = zip(explanation.map, maps, strict=True)
+            pairs = zip(explanation.values, maps, strict=True)
             rows.append(torch.tensor([spearman(a, b) for a, b in pairs], dtype=torch.float64))  # (B,)
             if advance is not None:
                 advance(1)
@@ -115,7 +113,7 @@ def randomisation(
 
 
 def cascade(model: VisionTransformer, seed: int) -> Iterator[tuple[str, VisionTransformer]]:
-    """Ever more random copies, from the head down: head, last block ... first block, patch embedding, positions."""
+    """One copy of the model, ever more random: head, last block ... first block, patch embedding, positions."""
     model = copy.deepcopy(model)
     for stage, parameters in _parts(model):
         generator = torch.Generator().manual_seed(derive(seed, "randomisation", stage))
@@ -123,7 +121,12 @@ def cascade(model: VisionTransformer, seed: int) -> Iterator[tuple[str, VisionTr
             for p in parameters:
                 noise = torch.randn(p.shape, generator=generator).to(p)
                 p.copy_(p.mean() + noise * (p.std() if p.numel() > 1 else 0.0))
-        yield stage, copy.deepcopy(model)
+        yield stage, model
+
+
+def untrained(model: VisionTransformer, seed: int) -> tuple[str, VisionTransformer]:
+    """The last stage of the cascade: every weight is random."""
+    return deque(cascade(model, seed), maxlen=1)[0]
 
 
 def _parts(model: VisionTransformer) -> Iterator[tuple[str, list[nn.Parameter]]]:
@@ -138,16 +141,12 @@ def _parts(model: VisionTransformer) -> Iterator[tuple[str, list[nn.Parameter]]]
     yield "positions and CLS", tokens
 
 
-def _last(models: Iterator[tuple[str, VisionTransformer]]) -> tuple[str, VisionTransformer]:
-    return deque(models, maxlen=1)[0]
-
-
-def _again(explanation: Explanation, model: VisionTransformer, seed: int) -> tuple[Tensor, object]:
+def _again(explanation: Map, model: VisionTransformer, seed: int) -> tuple[Tensor, object]:
     """The same method, pictures and classes with another model."""
     assert explanation.compute is not None
-    if explanation.method == "random":  # with the same noise it would trivially agree with itself
+    if explanation.method == "noise":  # with the same noise it would trivially agree with itself
         generator = torch.Generator().manual_seed(derive(seed, "fresh noise"))
-        return torch.rand(explanation.map.shape, generator=generator), None
+        return torch.rand(explanation.values.shape, generator=generator), None
     return explanation.compute(explanation.question.of(model))
 
 
@@ -155,20 +154,19 @@ def _summary(stages: tuple[str, ...], rho: Tensor) -> Randomisation:
     """rho (seeds, stages, B); NaN where a map is constant: it agrees with nothing."""
     rho = rho.nan_to_num(0.0)
     end = rho[:, -1].mean(dim=0)  # (B,): pictures are the independent units, seeds are averaged first
-    error = float(end.std()) / math.sqrt(len(end)) if len(end) > 1 else float("inf")
-    mean = float(end.mean())
+    low, high = student(end)
     return Randomisation(
         stages=stages,
         correlation=tuple(rho.mean(dim=(0, 2)).tolist()),
         absolute=tuple(rho.abs().mean(dim=(0, 2)).tolist()),
-        low=mean - 1.96 * error,
-        high=mean + 1.96 * error,
+        low=low,
+        high=high,
         n=rho.shape[2],
         seeds=rho.shape[0],
     )
 
 
-def _place(explanation: Explanation, seeds: int, every_stage: bool) -> Path:
+def _place(explanation: Map, seeds: int, every_stage: bool) -> Path:
     """Where the result is kept."""
     digest = hashlib.blake2b(digest_size=16)
     question = explanation.question

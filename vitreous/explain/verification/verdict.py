@@ -29,7 +29,7 @@ class Thresholds:
         single_patch: nats from which on a single patch matters.
         correlation: with random weights, above which a method fails.
         probability: of the class, below which there is nothing to explain.
-        range: nats between the largest and the smallest effect of a patch, likewise.
+        spread: nats between the largest and the smallest effect of a patch, likewise.
         area: between random and the best deletion curve, below which deletion says nothing.
     """
 
@@ -38,7 +38,7 @@ class Thresholds:
     single_patch: float = 0.5
     correlation: float = 0.3
     probability: float = 0.1
-    range: float = 0.05
+    spread: float = 0.05
     area: float = 0.05
 
 
@@ -60,7 +60,7 @@ class Test:
         deletion: D, area under the deletion curve; lower is better.
         insertion: I, area under the insertion curve; higher is better.
         random: the band of both for random orders.
-        contrast: (D, I) of the contrast map, which never saw the model.
+        edges: (D, I) of the map of contrast within patches, which never saw the model.
         centre: (D, I) of the centre map.
         best_deletion: the lowest D among all orders tried; no optimum is claimed.
         best_insertion: the highest I likewise.
@@ -71,7 +71,7 @@ class Test:
         saco: salience-guided faithfulness coefficient, -1 to 1.
         correlation: Spearman's, with the occlusion map, of the patches above the noise floor; NaN if few.
         quarter_fall: the largest known fall without a quarter of the patches.
-        range: nats between the largest and the smallest fall without one patch.
+        spread: nats between the largest and the smallest fall without one patch.
     """
 
     __test__ = False  # not for pytest
@@ -80,7 +80,7 @@ class Test:
     deletion: float
     insertion: float
     random: Band
-    contrast: tuple[float, float]
+    edges: tuple[float, float]
     centre: tuple[float, float]
     best_deletion: float
     best_insertion: float
@@ -91,7 +91,7 @@ class Test:
     saco: float
     correlation: float
     quarter_fall: float
-    range: float
+    spread: float
 
     @property
     def separation(self) -> float:
@@ -161,8 +161,8 @@ def judge(
     t = thresholds or Thresholds()
     if probability < t.probability:
         return Verdict.NOTHING_TO_EXPLAIN, (f"the class has p = {probability:.2f} only",)
-    if tests and max(test.range for test in tests) < t.range:
-        return Verdict.NOTHING_TO_EXPLAIN, (f"no patch changes the score by {t.range} nats",)
+    if tests and max(test.spread for test in tests) < t.spread:
+        return Verdict.NOTHING_TO_EXPLAIN, (f"no patch changes the score by {t.spread} nats",)
     if randomised is not None and randomised.failed(t.correlation):
         return Verdict.REFUTED, (
             f"random weights give nearly the same map: rho {randomised.low:.2f} to {randomised.high:.2f}",
@@ -192,8 +192,8 @@ def remarks(tests: Sequence[Test], t: Thresholds) -> tuple[str, ...]:
                 f"{test.operator}: deletion says nothing about this picture, no order does much better than random"
             )
         half = (test.random.high - test.random.low) / 2
-        if abs(test.deletion - test.contrast[0]) <= half and test.deletion < test.random.low:
-            said.append(f"{test.operator}: its deletion curve is that of a map which never saw the model (contrast)")
+        if abs(test.deletion - test.edges[0]) <= half and test.deletion < test.random.low:
+            said.append(f"{test.operator}: its deletion curve is that of a map which never saw the model (edges)")
         if test.largest_fall < t.single_patch <= test.quarter_fall:
             said.append(
                 f"{test.operator}: redundant evidence: no single patch matters, a quarter of them takes "
