@@ -15,6 +15,7 @@ test: lint types pytest
 lint: $(VENV)/installed-for-tests
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/lint-imports
 
 types: $(VENV)/installed-for-tests
 	$(BIN)/mypy

@@ -13,6 +13,8 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
+from vitreous.base.errors import ConfigError
+
 T = TypeVar("T")
 Strategy = Literal["ddp", "fsdp"]
 
@@ -38,15 +40,39 @@ def connect(strategy: Strategy = "ddp", precision: Any = "32-true") -> Any:
     return fabric
 
 
-def device() -> torch.device:
+def device(asked: str | None = None) -> torch.device:
     """Where this process computes; connects it to the others of `torchrun`.
 
     Alone, it asks torch: importing Fabric takes longer than predicting one picture.
+
+    Args:
+        asked: a device by its name, as `"cpu"` or `"cuda:1"`; None for the fastest there is.
+
+    Raises:
+        ConfigError: a device that is not here.
     """
+    if asked is not None:
+        return _checked(asked)
     if _world() > 1:
         return torch.device(connect().device)
     found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     return found or torch.device("cpu")
+
+
+def _checked(asked: str) -> torch.device:
+    """The device by its name, seen to work."""
+    here = "cpu"
+    if torch.accelerator.is_available():
+        kind = torch.accelerator.current_accelerator()
+        here += f", {kind} (0 to {torch.accelerator.device_count() - 1})"
+    try:
+        found = torch.device(asked)
+        if found.type == "meta":
+            raise RuntimeError("meta holds no values")
+        torch.empty(1, device=found)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ConfigError(f"no device {asked!r} on this machine: here are {here}") from error
+    return found
 
 
 def _world() -> int:

@@ -44,12 +44,14 @@ def _bar(description: str, total: int, unit: str) -> Iterator[Advance]:
 
 def _lines(description: str, total: int, unit: str) -> Iterator[Advance]:
     start = last = time.monotonic()
-    done = 0
+    done, ended = 0, False
 
     def advance(count: int, note: str = "") -> None:
         nonlocal done, last
         done += count
         now = time.monotonic()
+        if ended:  # whoever kept `advance` counts for nobody
+            return
         if now - last < SECONDS_BETWEEN_LINES and done < total:
             return
         last = now
@@ -62,6 +64,7 @@ def _lines(description: str, total: int, unit: str) -> Iterator[Advance]:
         )
 
     yield advance
+    ended = True
 
 
 def _rate(speed: float, unit: str) -> str:

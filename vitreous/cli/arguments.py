@@ -12,13 +12,27 @@ Model = Annotated[
     ),
 ]
 Data = Annotated[
-    Path, typer.Argument(help="A folder or zip with a folder of pictures for every class.", show_default=False)
+    Path,
+    typer.Argument(
+        help="Pictures with classes: class folders, zip or tar, a CSV, JSON or Parquet list, CIFAR-10, a Hub data set.",
+        show_default=False,
+    ),
 ]
 Out = Annotated[Path, typer.Option("--out", help="Folder for everything that is written.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Workers = Annotated[
     int | None,
     typer.Option("--workers", help="Processes that decode pictures; half of the cores, 0 on two.", show_default=False),
+]
+BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Pictures computed at once.")]
+Device = Annotated[
+    str | None,
+    typer.Option("--device", help="cpu, cuda, cuda:1, mps; the fastest there is.", show_default=False),
+]
+Seed = Annotated[int, typer.Option("--seed", help="Of everything that is drawn at random.")]
+NumClasses = Annotated[
+    int | None,
+    typer.Option("--num-classes", help="Give the model a new, empty head of so many classes.", show_default=False),
 ]
 RecipeName = Annotated[str, typer.Option("--recipe", help="A named recipe, or a .toml file.")]
 Steps = Annotated[

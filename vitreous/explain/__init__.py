@@ -11,6 +11,7 @@ from vitreous.explain.inspect import (
     position_similarity,
     token_norms,
 )
+from vitreous.explain.investigation import investigate
 from vitreous.explain.lens import Contributions, LogitLens, direct_contributions, logit_lens
 from vitreous.explain.methods.controls import centre, edges, noise
 from vitreous.explain.methods.gradients import chefer, grad_attention, integrated_gradients
@@ -18,6 +19,7 @@ from vitreous.explain.methods.interventions import occlusion, rise
 from vitreous.explain.methods.reads import ReadoutAttention, attention, readout_attention, rollout
 from vitreous.explain.methods.table import METHODS, compare
 from vitreous.explain.question import Question, ask
+from vitreous.explain.show.page import Findings
 from vitreous.explain.verification.check import MapCheck, Report
 from vitreous.explain.verification.ground import Budget
 from vitreous.explain.verification.randomisation import Randomisation, randomisation
@@ -29,6 +31,7 @@ __all__ = [
     "Budget",
     "Contributions",
     "Explanation",
+    "Findings",
     "HeadReach",
     "Kind",
     "LogitLens",
@@ -54,6 +57,7 @@ __all__ = [
     "grad_attention",
     "head_reach",
     "integrated_gradients",
+    "investigate",
     "logit_lens",
     "noise",
     "occlusion",

@@ -54,9 +54,19 @@ class Findings:
     notes: list[tuple[str, str]] = field(default_factory=list)
     unfinished: str = ""
 
+    def save(self, out: str | Path) -> None:
+        """Write `index.html`, a PNG of each map and of all heads, and `explanation.json` into the folder."""
+        _write(Path(out), self)
 
-def write(out: Path, found: Findings) -> None:
-    """`index.html`, a PNG of each map and of all heads, and `explanation.json`."""
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values: every map, every test, and the attention of all layers and heads."""
+        return _to_dict(self)
+
+    def __str__(self) -> str:
+        return "\n".join(str(check) for check in self.checks.values()) or self.unfinished
+
+
+def _write(out: Path, found: Findings) -> None:
     files = {"attention-of-all-heads": png(figures.heads(found.read, found.question, 0))}
     for name, explanation in found.maps.items():
         files[name] = png(draw.figure(explanation, 0, found.checks.get(name)))
