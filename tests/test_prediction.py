@@ -84,6 +84,8 @@ def test_sizes_that_differ_are_computed_size_by_size_without_padding():
         def check_head(self):
             pass
 
+        config = tiny().config
+
     images = [torch.full((3, *size), float(i)) for i, size in enumerate([(4, 4), (2, 6), (4, 4), (5, 5), (2, 6)])]
     logits = Sums(Preprocess(size=32), None).compute_all(images)
     assert logits.flatten().tolist() == [float(image.sum()) for image in images]

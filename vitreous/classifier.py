@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from vitreous.base.errors import ConfigError, WeightsError, did_you_mean
-from vitreous.config import Size, as_size
+from vitreous.config import Size, ViTConfig, as_size
 from vitreous.model import VisionTransformer, evaluating
 from vitreous.pictures.preprocess import Preprocess
 from vitreous.positions import MODES
@@ -52,13 +52,16 @@ class Classifier(Predictor):
             raise ConfigError(f"preprocessing to {len(preprocess.mean)} channels, the model takes {config.in_channels}")
         if labels is not None and len(labels) != config.num_classes:
             raise ConfigError(f"{len(labels)} labels for {config.num_classes} classes")
-        super().__init__(preprocess, None if labels is None else tuple(labels))
+        super().__init__(preprocess, None if labels is None else tuple(labels), provenance)
         self.model = model
-        self.provenance = provenance or {}
 
     def __repr__(self) -> str:
         c = self.model.config
         return f"Classifier({c.num_classes} classes, {c.image_size[0]}x{c.image_size[1]}, {self.provenance})"
+
+    @property
+    def config(self) -> ViTConfig:
+        return self.model.config
 
     @property
     def device(self) -> torch.device:
@@ -69,6 +72,12 @@ class Classifier(Predictor):
         """Prepared pictures (B, C, H, W) -> logits (B, K) float32, in evaluation mode."""
         with evaluating(self.model), torch.inference_mode():
             return self.model(images.to(self.device, self.model.position_embedding.dtype)).float()  # (B, K)
+
+    def represent(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Prepared pictures (B, C, H, W) -> y (B, D), equation 4, and logits (B, K), float32, in evaluation mode."""
+        with evaluating(self.model), torch.inference_mode():
+            y = self.model.represent(images.to(self.device, self.model.position_embedding.dtype))  # (B, D)
+            return y.float(), self.model.classify(y).float()
 
     def check_head(self) -> None:
         """Refuse to predict with a head that is missing or all zeros: every class would be equally likely."""

@@ -202,11 +202,21 @@ class VisionTransformer(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits (B, K); for a backbone without a head, the representation (B, D)."""
+        return self.classify(self.represent(images))  # (B, K)
+
+    def represent(self, images: Tensor) -> Tensor:
+        """y, equation 4: what the head is given, (B, D)."""
         x = self.embed(images)  # (B, S, D)
         for block in self.blocks[:-1]:
             x = block(x)  # (B, S, D)
         x = self.blocks[-1](x, rows=self.rows_read)  # (B, 1 or S, D)
-        return self.read_out(x)  # (B, K)
+        return self.pool(x)  # (B, D)
+
+    def classify(self, y: Tensor) -> Tensor:
+        """head(tanh(pre_logits(y))), or head(y) after fine-tuning: (B, D) -> logits (B, K), or y without a head."""
+        if self.pre_logits is not None:
+            y = torch.tanh(self.pre_logits(y))  # (B, R)
+        return y if self.head is None else self.head(y)  # (B, K)
 
     @property
     def rows_read(self) -> slice:
@@ -219,7 +229,7 @@ class VisionTransformer(nn.Module):
         return CLS if self.config.classifier == "token" else slice(self.config.prefix_tokens, None)
 
     def read_out(self, x: Tensor) -> Tensor:
-        """What the head makes of the last block's tokens: head(tanh(pre_logits(y))) or head(y).
+        """What the head makes of the last block's tokens: `classify` of `pool`.
 
         Args:
             x: z_L (B, S, D), or its `rows_read` alone.
@@ -227,10 +237,7 @@ class VisionTransformer(nn.Module):
         Returns:
             Logits (B, K); for a backbone without a head, the representation (B, D).
         """
-        x = self.pool(x)  # (B, D)
-        if self.pre_logits is not None:
-            x = torch.tanh(self.pre_logits(x))  # (B, R)
-        return x if self.head is None else self.head(x)  # (B, K)
+        return self.classify(self.pool(x))  # (B, K)
 
     def pool(self, x: Tensor) -> Tensor:
         """y, equation 4: LN(z_L) of the CLS token, or its mean over the patches: (B, S or 1, D) -> (B, D)."""

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from vitreous.base.errors import ImageError
 from vitreous.base.machine import cores
+from vitreous.config import ViTConfig
 from vitreous.pictures.preprocess import Preprocess
 
 T = TypeVar("T")
@@ -38,11 +39,23 @@ class Predictor(ABC):
     Args:
         preprocess: what is done to every picture.
         labels: class names in the order of the logits, or None where nobody knows them.
+        provenance: where the weights come from, as plain JSON values.
     """
 
-    def __init__(self, preprocess: Preprocess, labels: tuple[str, ...] | None) -> None:
+    def __init__(
+        self,
+        preprocess: Preprocess,
+        labels: tuple[str, ...] | None,
+        provenance: dict[str, Any] | None = None,
+    ) -> None:
         self.preprocess = preprocess
         self.labels = labels
+        self.provenance = provenance or {}
+
+    @property
+    @abstractmethod
+    def config(self) -> ViTConfig:
+        """The architecture."""
 
     @abstractmethod
     def compute(self, images: Tensor) -> Tensor:
@@ -60,9 +73,10 @@ class Predictor(ABC):
         """Pictures of any kind, one or a sequence -> (B, C, H, W) as the model takes them."""
         return torch.stack([self.preprocess.load(image) for image in as_list(images)])
 
-    def load(self, image: Any) -> Tensor:
-        """One picture of any kind -> (C, H, W), as `compute_all` takes it."""
-        return self.preprocess.load(image)
+    @property
+    def load(self) -> Callable[[Any], Tensor]:
+        """What makes (C, H, W) of one picture of any kind, for `compute_all`; small enough to send to workers."""
+        return self.preprocess.load
 
     def compute_all(self, images: list[Tensor]) -> Tensor:
         """Several (C, H, W) -> logits (B, K): those of one size together, so that none is padded."""

@@ -14,7 +14,7 @@ from vitreous.data.open import open_data
 from vitreous.data.partition import train_and_held_out
 from vitreous.model import evaluating
 from vitreous.pictures.preprocess import Preprocess
-from vitreous.training.loop import Loop
+from vitreous.training.loop import How, Loop
 from vitreous.training.recipe import Recipe
 
 RESNET18 = (2, 2, 2, 2)
@@ -80,15 +80,14 @@ def train_cnn(
     Path(out).mkdir(parents=True, exist_ok=True)
     identity = {"recipe": settings.to_dict(), "classes": list(train.classes), "blocks": list(blocks)}
     loop = Loop(
-        model,
-        train,
-        preprocess,
-        settings,
-        Path(out),
-        identity,
-        lambda: {"val_top1": accuracy(model, val, preprocess, num_workers)},
-        num_workers,
-        progress,
+        model=model,
+        split=train,
+        preprocess=preprocess,
+        recipe=settings,
+        out=Path(out),
+        identity=identity,
+        evaluate=lambda: {"val_top1": accuracy(model, val, preprocess, num_workers)},
+        how=How(resume=False, num_workers=num_workers, progress=progress),
     )
     loop.run()
     return model, accuracy(model, val, preprocess, num_workers)
@@ -98,7 +97,8 @@ def train_cnn(
 def accuracy(model: nn.Module, split: Split, preprocess: Preprocess, num_workers: int | None = None) -> float:
     """The share of pictures that any model of logits puts right, each counted once, prepared as for `evaluate`."""
     correct = 0
+    pictures = EvaluationPictures(split, preprocess.load)
     with evaluating(model):
-        for images, labels in batches(EvaluationPictures(split, preprocess), range(len(split)), 64, num_workers):
+        for images, labels in batches(pictures, range(len(split)), 64, num_workers):
             correct += int((model(images).argmax(dim=1) == labels).sum())
     return correct / len(split)

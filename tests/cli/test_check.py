@@ -162,8 +162,8 @@ def test_any_number_of_workers_finds_the_same(faulty, found):
 
 def test_the_command_prints_a_table_json_and_a_page(faulty, found, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    page = tmp_path / "page.html"
-    done = CliRunner().invoke(app, ["check", str(faulty[0]), "--workers", "0", "--report", str(page)])
+    page = tmp_path / "report.html"
+    done = CliRunner().invoke(app, ["check", str(faulty[0]), "--workers", "0", "--out", str(page.parent)])
     assert done.exit_code == 1
     table, report = done.stdout.rsplit("\nreport ", 1)
     assert str(page) in report

@@ -151,7 +151,7 @@ def test_augreg_levels_grow():
 
 
 def test_evaluation_sees_each_picture_once_in_order(split):
-    found = list(batches(EvaluationPictures(split, PREPROCESS), range(9), 4, 1))
+    found = list(batches(EvaluationPictures(split, PREPROCESS.load), range(9), 4, 1))
     assert [len(labels) for _, labels in found] == [4, 4, 1]
     assert torch.cat([labels for _, labels in found]).tolist() == split.labels.tolist()
 
@@ -166,7 +166,7 @@ def damage(split, index):
 def test_a_broken_picture_is_an_error_with_its_name(split, workers):
     broken = damage(split, 6)
     with pytest.raises(ImageError, match=rf"b/{broken.name}") as error:
-        list(batches(EvaluationPictures(split, PREPROCESS), range(9), 4, workers))
+        list(batches(EvaluationPictures(split, PREPROCESS.load), range(9), 4, workers))
     assert "\n" not in str(error.value)
 
 
@@ -201,5 +201,5 @@ def test_a_batch_of_broken_pictures_is_empty(split):
     for index in range(9):
         damage(split, index)
     skipped = []
-    ((images, targets),) = batches(EvaluationPictures(split, PREPROCESS), range(3), 4, 0, skipped)
-    assert (images.shape, targets.shape, len(skipped)) == ((0, 3, 16, 16), (0,), 3)
+    ((images, targets),) = batches(EvaluationPictures(split, PREPROCESS.load), range(3), 4, 0, skipped)
+    assert (images.shape, targets.shape, len(skipped)) == ((0,), (0,), 3)

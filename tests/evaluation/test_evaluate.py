@@ -1,5 +1,7 @@
 """Metrics against scores computed by hand, every picture counted once; the report."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ from vitreous.classifier import Classifier
 from vitreous.data.open import open_data
 from vitreous.evaluation.evaluate import evaluate
 from vitreous.evaluation.figures import running_mean
-from vitreous.evaluation.report import EXAMPLES, write_report
+from vitreous.evaluation.report import EXAMPLES
 from vitreous.pictures.preprocess import Preprocess
 
 LABELS = tuple("abcdefg")
@@ -69,8 +71,8 @@ def test_report_is_one_whole_page(clf, data, tmp_path):
     found = evaluate(clf, data, progress=False, num_workers=0)
     log = [{"step": i, "loss": 2.0 / (i + 1), "lr": 0.01, "grad_norm": 1.0} for i in range(20)]
     log[9] |= {"val_top1": 0.5, "val_loss": 1.0}
-    split = data.split("all").with_classes(LABELS)
-    write_report(tmp_path / "report.html", found, clf, split, log=log, notes=["One & <two>."])
+    found.save(tmp_path, log=log, notes=["One & <two>."])
+    assert json.loads((tmp_path / "metrics.json").read_text()) == json.loads(json.dumps(found.to_dict()))
     page = (tmp_path / "report.html").read_text()
     assert page.count("<svg") == 3
     assert f"{found.top1:.1%}" in page

@@ -100,11 +100,11 @@ def test_features_of_a_stopped_study_are_kept(tmp_path, monkeypatch):
     clf = frozen.open_frozen(pretrained(tmp_path))
     monkeypatch.setattr(frozen, "CHUNK", 15)
     computed, calls = [], []
-    batches, extract = features.batches, frozen.extract
+    stream, extract = features.stream, frozen.extract
 
-    def counted(pictures, rows, *settings):
+    def counted(clf, split, rows, **settings):
         computed.append(len(rows))
-        return batches(pictures, rows, *settings)
+        return stream(clf, split, rows, **settings)
 
     def stopped(*args, **settings):
         calls.append(args)
@@ -112,7 +112,7 @@ def test_features_of_a_stopped_study_are_kept(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return extract(*args, **settings)
 
-    monkeypatch.setattr(features, "batches", counted)
+    monkeypatch.setattr(features, "stream", counted)
     monkeypatch.setattr(frozen, "extract", stopped)
     parts = tmp_path / "parts.jsonl"
     with pytest.raises(KeyboardInterrupt):

@@ -7,7 +7,7 @@ from torch import nn
 from tests.conftest import write_pictures
 from vitreous.data.open import open_data
 from vitreous.pictures.preprocess import Preprocess
-from vitreous.training.loop import Loop
+from vitreous.training.loop import How, Loop
 from vitreous.training.recipe import Recipe
 
 
@@ -23,7 +23,10 @@ def test_a_cnn_is_trained_and_resumed_with_its_running_statistics(tmp_path, monk
         )
         (tmp_path / name).mkdir(exist_ok=True)
         preprocess = Preprocess.preset("torchvision", size=32)
-        return Loop(model, split, preprocess, recipe, tmp_path / name, {}, dict, num_workers=0, show_progress=False)
+        return Loop(
+            model=model, split=split, preprocess=preprocess, recipe=recipe, out=tmp_path / name, identity={},
+            evaluate=dict, how=How(resume=True, num_workers=0, progress=False),
+        )  # fmt: skip
 
     whole = loop("whole")
     whole.run()
@@ -40,7 +43,7 @@ def test_a_cnn_is_trained_and_resumed_with_its_running_statistics(tmp_path, monk
         with pytest.raises(OSError, match="power cut"):
             half.run()
     resumed = loop("parts")
-    resumed.run(resume=True)
+    resumed.run()
     state = whole.model.state_dict()
     assert state["1.num_batches_tracked"] == 6
     for name, tensor in resumed.model.state_dict().items():

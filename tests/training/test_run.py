@@ -11,12 +11,12 @@ import torch
 from safetensors.torch import load_file
 
 from tests.conftest import TINY, tiny, write_pictures
-from vitreous.base.errors import DataError, ImageError, VitreousError
+from vitreous.base.errors import DataError, ImageError, Interrupted, VitreousError
 from vitreous.classifier import Classifier, load
 from vitreous.config import ViTConfig
 from vitreous.evaluation.evaluate import evaluate
 from vitreous.pictures.preprocess import Preprocess
-from vitreous.training.loop import Interrupted, Loop
+from vitreous.training.loop import Loop
 from vitreous.training.recipe import Recipe
 from vitreous.training.run import finetune, pretrain
 

@@ -28,6 +28,10 @@ class TooLarge(VitreousError):
     """A computation that needs more memory than there is."""
 
 
+class Interrupted(VitreousError):
+    """A run that was asked to stop; its state is saved, and `--resume` goes on from there."""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`" (did you mean 'B/16'?)"`, or nothing where no known word is near."""
     lowered = {k.lower(): k for k in known}

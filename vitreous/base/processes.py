@@ -19,17 +19,27 @@ T = TypeVar("T")
 Strategy = Literal["ddp", "fsdp"]
 
 
-def connect(strategy: Strategy = "ddp", precision: Any = "32-true") -> Any:
+def connect(strategy: Strategy = "ddp", precision: Any = "32-true", device: str | None = None) -> Any:
     """The Fabric of this run: one device, or with `torchrun` all of them, connected.
 
     Args:
         strategy: over several processes: `"ddp"`, where each holds the whole model, or `"fsdp"`,
             where each holds its share of the weights and of the optimiser's memory.
-        precision: as Fabric names them.
+        precision: the numbers that are computed with, as Fabric names them.
+        device: where a single process computes, as `"cpu"` or `"cuda:1"`; None for the fastest there is.
+
+    Raises:
+        ConfigError: a device that is not here, or one for several processes.
     """
     from lightning_fabric import Fabric
 
     world = _world()
+    if device is not None and world > 1:
+        raise ConfigError(f"{world} processes share the devices among themselves: leave out the device {device!r}")
+    if device is not None:
+        where = _checked(device)
+        chosen = 1 if where.type == "cpu" or where.index is None else [where.index]
+        return Fabric(accelerator=where.type, devices=chosen, precision=precision)
     if world == 1:
         return Fabric(devices=1, precision=precision)
     here = int(os.environ["LOCAL_WORLD_SIZE"])

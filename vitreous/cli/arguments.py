@@ -1,5 +1,6 @@
 """Arguments that several commands share, so that they are called and explained the same everywhere."""
 
+import enum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,21 +19,65 @@ Data = Annotated[
         show_default=False,
     ),
 ]
+Image = Annotated[Path, typer.Argument(help="A picture.", show_default=False)]
 Out = Annotated[Path, typer.Option("--out", help="Folder for everything that is written.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Workers = Annotated[
     int | None,
-    typer.Option("--workers", help="Processes that decode pictures; half of the cores, 0 on two.", show_default=False),
+    typer.Option(
+        "--workers", min=0, help="Processes that decode pictures; half of the cores, 0 on two.", show_default=False
+    ),
 ]
 BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Pictures computed at once.")]
 Device = Annotated[
     str | None,
     typer.Option("--device", help="cpu, cuda, cuda:1, mps; the fastest there is.", show_default=False),
 ]
-Seed = Annotated[int, typer.Option("--seed", help="Of everything that is drawn at random.")]
+BatchSizeOfRecipe = Annotated[
+    int | None,
+    typer.Option("--batch-size", min=1, help="Pictures of a step; the recipe's.", show_default=False),
+]
+SeedOfRecipe = Annotated[
+    int | None,
+    typer.Option("--seed", help="Seed of everything drawn at random; the recipe's.", show_default=False),
+]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of everything that is drawn at random.")]
 NumClasses = Annotated[
     int | None,
-    typer.Option("--num-classes", help="Give the model a new, empty head of so many classes.", show_default=False),
+    typer.Option(
+        "--num-classes", min=0, help="A new head of so many classes; 0 for the backbone alone.", show_default=False
+    ),
+]
+
+
+class Precision(str, enum.Enum):
+    """The numbers that are computed with."""
+
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+
+
+PrecisionOption = Annotated[
+    Precision | None, typer.Option("--precision", help="What is computed with.", show_default="float32")
+]
+
+
+class Engine(str, enum.Enum):
+    """What computes."""
+
+    auto = "auto"
+    torch = "torch"
+    torch_compile = "torch.compile"
+    onnxruntime = "onnxruntime"
+    openvino = "openvino"
+
+
+Runtime = Annotated[
+    Engine | None,
+    typer.Option("--runtime", help="auto: the fastest of those installed, by measurement.", show_default=False),
+]
+MeasureAgain = Annotated[
+    bool, typer.Option("--measure-again", help="With --runtime auto: forget what was measured before.")
 ]
 RecipeName = Annotated[str, typer.Option("--recipe", help="A named recipe, or a .toml file.")]
 Steps = Annotated[

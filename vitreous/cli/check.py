@@ -18,8 +18,8 @@ WIDTH = 80
 def check(
     data: Data,
     json: Json = False,
-    report: Annotated[
-        Path | None, typer.Option("--report", help="Write a page with thumbnails to this file.", show_default=False)
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder for a page with thumbnails.", show_default=False)
     ] = None,
     workers: Annotated[
         int | None,
@@ -37,6 +37,7 @@ def check(
 
     dataset = open_as_it_is(data)
     found = run(dataset, num_workers=workers)
+    report = None if out is None else out / "report.html"
     if report is not None:
         from vitreous.data.check.page import write_page
 

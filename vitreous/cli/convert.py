@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from vitreous.cli.arguments import ImageSize, Model, parse_size
+from vitreous.cli.arguments import ImageSize, Model, NumClasses, Weights
+from vitreous.cli.opening import classifier
 from vitreous.cli.output import results
 
 
@@ -27,10 +28,8 @@ def convert(
     ],
     to: Annotated[Family, typer.Option("--to", help="Whose code is to read it.", show_default=False)],
     image_size: ImageSize = None,
-    num_classes: Annotated[
-        int | None,
-        typer.Option("--num-classes", min=0, help="0 for the backbone without its head.", show_default=False),
-    ] = None,
+    num_classes: NumClasses = None,
+    weights: Weights = None,
     allow_changes: Annotated[
         bool, typer.Option("--allow-changes", help="Also where that code computes a little differently.")
     ] = False,
@@ -39,9 +38,8 @@ def convert(
 
     What that library does not keep is said on stderr; what it cannot express at all is refused with the reason.
     """
-    from vitreous.classifier import load
     from vitreous.weights.convert import convert as write
 
-    clf = load(source, image_size=parse_size(image_size), num_classes=num_classes)
+    clf = classifier(source, image_size=image_size, num_classes=num_classes, weights=weights, device="cpu")
     write(clf, dest, to=to.value, allow_changes=allow_changes)
     results.print(str(dest), soft_wrap=True, markup=False)

@@ -116,17 +116,11 @@ def _show_predictions(result: "TrainingResult") -> None:
 
 def _write_page(result: "TrainingResult", control: "TrainingResult") -> None:
     """The run's report once more, with a title and words for a reader who knows nothing of it."""
-    from vitreous.evaluation.report import write_report
-
     assert result.evaluation is not None
-    assert result.held_out is not None
     assert control.evaluation is not None
     top1, without = share(result.evaluation.top1), share(control.evaluation.top1)
-    write_report(
-        result.out / "report.html",
-        result.evaluation,
-        result.classifier,
-        result.held_out,
+    result.evaluation.save(
+        result.out,
         log=result.log,
         title=f"Hand signs, fine-tuned in minutes: {top1}",
         notes=(

@@ -4,7 +4,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vitreous.cli.arguments import Data, Json, Model, Out, Weights, Workers, kind_of_weights
+from vitreous.cli.arguments import (
+    BatchSize,
+    Data,
+    Device,
+    ImageSize,
+    Json,
+    MeasureAgain,
+    Model,
+    Out,
+    PrecisionOption,
+    Runtime,
+    Weights,
+    Workers,
+)
+from vitreous.cli.opening import predictor
 from vitreous.cli.output import print_json, results, share, table
 
 if TYPE_CHECKING:
@@ -21,34 +35,35 @@ def evaluate(
         str | None,
         typer.Option("--split", help="train, val, test or all; val where there is one.", show_default=False),
     ] = None,
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Pictures computed at once.")] = 32,
+    image_size: ImageSize = None,
     weights: Weights = None,
+    runtime: Runtime = None,
+    measure_again: MeasureAgain = False,
+    batch_size: BatchSize = 32,
     workers: Workers = None,
+    device: Device = None,
+    precision: PrecisionOption = None,
     json: Json = False,
 ) -> None:
     """Measure a model on labelled pictures: metrics.json and report.html in --out.
 
     Every picture counts once, on any number of processes (torchrun -m vitreous evaluate ...). Of a folder
     without splits that the model was trained on, those pictures are measured that were held out then.
+    MODEL may be a file that `vitreous export` wrote, too.
     """
-    from json import dumps
-
     from vitreous.base import processes
-    from vitreous.base.files import write_text
-    from vitreous.classifier import load
     from vitreous.data.open import open_data
-    from vitreous.evaluation.evaluate import evaluate_split, measured_split
-    from vitreous.evaluation.report import write_report
+    from vitreous.evaluation.evaluate import evaluate as run
 
-    device = processes.device()
-    clf = load(model, weights=kind_of_weights(weights))
-    clf.model.to(device)
-    chosen, name = measured_split(clf, open_data(data), split)
-    evaluation = evaluate_split(clf, chosen, name, batch_size=batch_size, num_workers=workers)
+    dataset = open_data(data)  # before a model is loaded
+    ready = predictor(
+        model, runtime=runtime, batch_size=batch_size, measure_again=measure_again, image_size=image_size,
+        weights=weights, device=device, precision=precision,
+    )  # fmt: skip
+    evaluation = run(ready, dataset, split, batch_size=batch_size, num_workers=workers)
     if not processes.is_first():
         return
-    write_text(out / "metrics.json", dumps(evaluation.to_dict(), indent=1))
-    write_report(out / "report.html", evaluation, clf, chosen)
+    evaluation.save(out)
     if json:
         print_json(evaluation.to_dict())
     else:

@@ -1,11 +1,11 @@
 """`vitreous explain`: what does the model read, and what does its answer depend on?"""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vitreous.cli.arguments import BatchSize, Device, ImageSize, Model, Out, Seed, Weights, kind_of_weights, parse_size
+from vitreous.cli.arguments import BatchSize, Device, Image, ImageSize, Model, Out, Seed, Weights
+from vitreous.cli.opening import classifier
 from vitreous.cli.output import results, table
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def explain(
     model: Model,
-    image: Annotated[Path, typer.Argument(help="A picture.", show_default=False)],
+    image: Image,
     out: Out,
     method: Annotated[
         str, typer.Option("--method", help="The map to put beside attention: occlusion, rise, chefer, ...")
@@ -36,14 +36,11 @@ def explain(
 
     Stopped half way, what is done stays written.
     """
-    from vitreous.base import processes
-    from vitreous.classifier import load
     from vitreous.explain.investigation import investigate
     from vitreous.explain.methods.table import method as named
 
     named(method)  # an unknown name is said before a model is loaded
-    clf = load(model, image_size=parse_size(image_size), weights=kind_of_weights(weights))
-    clf.model.to(processes.device(device))
+    clf = classifier(model, image_size=image_size, weights=weights, device=device)
     try:
         found = investigate(
             clf, image, method=method, verify=verify, target=target, instead_of=instead_of, out=out,

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from vitreous.cli.arguments import ImageSize, Model, parse_size
+from vitreous.cli.arguments import ImageSize, Model, Weights
+from vitreous.cli.opening import classifier
 from vitreous.cli.output import errors, results
 
 
@@ -46,15 +47,15 @@ def export(
         Path | None, typer.Option("--data", help="For int8: pictures to measure the accuracy on.", show_default=False)
     ] = None,
     image_size: ImageSize = None,
+    weights: Weights = None,
 ) -> None:
     """Write a model for ONNX Runtime, OpenVINO or torch.export, for any batch size.
 
     Labels and preprocessing are in the file's metadata. It is compared with PyTorch before it is put in place.
     """
-    from vitreous.classifier import load
     from vitreous.engine.export import export as write
 
-    clf = load(model, image_size=parse_size(image_size))
+    clf = classifier(model, image_size=image_size, weights=weights, device="cpu")
     done = write(clf, dest, to.value, preprocess=preprocess.value, precision=precision.value, data=data)
     errors.print(f"{done.size / 1e6:.1f} MB, logits within {done.difference:.0e} of PyTorch's", markup=False)
     if done.accuracy is not None:

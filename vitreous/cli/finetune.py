@@ -3,13 +3,17 @@
 from typing import TYPE_CHECKING, Any
 
 from vitreous.cli.arguments import (
+    BatchSizeOfRecipe,
     Data,
+    Device,
     ImageSize,
     Json,
     Model,
     Out,
+    PrecisionOption,
     RecipeName,
     Resume,
+    SeedOfRecipe,
     Settings,
     Steps,
     Strategy,
@@ -34,20 +38,27 @@ def finetune(
     steps: Steps = None,
     image_size: ImageSize = None,
     weights: Weights = None,
+    batch_size: BatchSizeOfRecipe = None,
+    precision: PrecisionOption = None,
+    seed: SeedOfRecipe = None,
     set: Settings = None,
     resume: Resume = False,
     workers: Workers = None,
+    device: Device = None,
     strategy: Strategy = "ddp",
     tensorboard: TensorBoard = False,
     json: Json = False,
 ) -> None:
     """Fine-tune a model on your pictures, and measure it on those held out.
 
-    DATA is a folder with a folder of pictures for every class, or train/ and val/ with such folders.
-    Without val/ (or test/), a share of the pictures is held out. The class names come from the training
+    Where DATA has no val (or test) part, a share of the pictures is held out. The class names come from the training
     pictures and are stored with the model.
     """
-    settings = {**overrides(steps, image_size, set), **devices(strategy, tensorboard)}
+    settings = {
+        **overrides(set, steps=steps, image_size=parse_size(image_size), batch_size=batch_size, precision=precision,
+                    seed=seed),
+        **how(strategy, device, tensorboard),
+    }  # fmt: skip
     kind = kind_of_weights(weights)
     from vitreous.classifier import load
     from vitreous.training.run import finetune as run
@@ -55,21 +66,18 @@ def finetune(
     report(run(load(model, weights=kind), data, out, recipe, resume=resume, num_workers=workers, **settings), json)
 
 
-def overrides(steps: int | None, image_size: str | None, pairs: list[str] | None) -> dict[str, Any]:
-    """The values of the recipe that the command line changes."""
+def overrides(pairs: list[str] | None, **options: Any) -> dict[str, Any]:
+    """The values of the recipe that the command line changes: those of --set, and the options that were given."""
     from vitreous.training.recipe import parse_overrides
 
-    values = parse_overrides(pairs or [])
-    if steps is not None:
-        values["steps"] = steps
-    if image_size is not None:
-        values["image_size"] = parse_size(image_size)
-    return values
+    given = {key: getattr(value, "value", value) for key, value in options.items() if value is not None}
+    return {**parse_overrides(pairs or []), **given}
 
 
-def devices(strategy: str, tensorboard: bool) -> dict[str, Any]:
+def how(strategy: str, device: str | None, tensorboard: bool) -> dict[str, Any]:
     """What the run does not depend on."""
-    return {"strategy": one_of(strategy, "ddp", "fsdp", option="--strategy"), "tensorboard": tensorboard}
+    strategy = one_of(strategy, "ddp", "fsdp", option="--strategy")
+    return {"strategy": strategy, "device": device, "tensorboard": tensorboard}
 
 
 def report(result: "TrainingResult", json: bool) -> None:

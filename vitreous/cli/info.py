@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from vitreous.cli.arguments import ImageSize, Json, parse_size
+from vitreous.cli.arguments import ImageSize, Json, NumClasses, Weights, parse_size
+from vitreous.cli.opening import classifier
 from vitreous.cli.output import print_json, results, table
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ def info(
     patch_size: Annotated[
         str | None, typer.Option("--patch-size", help="Of a named variant: 8, or 8x16.", show_default=False)
     ] = None,
-    classes: Annotated[int | None, typer.Option("--classes", min=0, help="Of a named variant.")] = None,
+    num_classes: NumClasses = None,
+    weights: Weights = None,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Images that the bytes are of.")] = 1,
     trace: Annotated[bool, typer.Option("--trace", help="The shape of every tensor, from a run.")] = False,
     measure: Annotated[bool, typer.Option("--measure", help="Time and peak memory of a forward pass here.")] = False,
@@ -40,8 +42,8 @@ def info(
     """
     from vitreous.anatomy.cost import cost
 
-    base, clf = _find(model)
-    changes: dict[str, Any] = {"image_size": parse_size(image_size), "num_classes": classes}
+    base, clf = _find(model, weights)
+    changes: dict[str, Any] = {"image_size": parse_size(image_size), "num_classes": num_classes}
     if patch_size is not None:
         if clf is not None:
             raise typer.BadParameter("--patch-size is for named variants: the weights of a file have one patch size")
@@ -70,7 +72,7 @@ def info(
         _show_provenance(clf)
 
 
-def _find(model: str) -> "tuple[ViTConfig, Classifier | None]":
+def _find(model: str, weights: str | None) -> "tuple[ViTConfig, Classifier | None]":
     """A file's classifier, or a variant's configuration (which needs no torch)."""
     from vitreous.base.errors import ConfigError, WeightsError
     from vitreous.config import ViTConfig
@@ -80,9 +82,7 @@ def _find(model: str) -> "tuple[ViTConfig, Classifier | None]":
             return ViTConfig.from_name(model), None
         except ConfigError as error:
             raise WeightsError(f"{model}: no such file, and {error}") from None
-    from vitreous.classifier import load
-
-    clf = load(model)
+    clf = classifier(model, weights=weights, device="cpu")
     return clf.model.config, clf
 
 

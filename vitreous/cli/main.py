@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from vitreous.base.errors import VitreousError
+from vitreous.base.errors import Interrupted, VitreousError
 from vitreous.base.version import __version__
 from vitreous.cli import (
     check,
@@ -44,7 +44,7 @@ class Commands(TyperGroup):
             if isinstance(error, BrokenPipeError):  # `vitreous ... | head`
                 sys.stdout = None
                 raise typer.Exit(WRONG) from None
-            interrupted = type(error).__name__ == "Interrupted"
+            interrupted = isinstance(error, Interrupted)
             errors.print(*([] if interrupted else ["[bold red]error:[/]"]), _one_line(error), soft_wrap=True)
             raise typer.Exit(INTERRUPTED if interrupted else WRONG) from None
 

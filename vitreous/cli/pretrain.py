@@ -5,12 +5,16 @@ from typing import Annotated
 import typer
 
 from vitreous.cli.arguments import (
+    BatchSizeOfRecipe,
     Data,
+    Device,
     ImageSize,
     Json,
     Out,
+    PrecisionOption,
     RecipeName,
     Resume,
+    SeedOfRecipe,
     Settings,
     Steps,
     Strategy,
@@ -18,7 +22,7 @@ from vitreous.cli.arguments import (
     Workers,
     parse_size,
 )
-from vitreous.cli.finetune import devices, overrides, report
+from vitreous.cli.finetune import how, overrides, report
 
 
 def pretrain(
@@ -31,9 +35,13 @@ def pretrain(
     patch_size: Annotated[
         str | None, typer.Option("--patch-size", help="Instead of the variant's: 8, or 8x16.", show_default=False)
     ] = None,
+    batch_size: BatchSizeOfRecipe = None,
+    precision: PrecisionOption = None,
+    seed: SeedOfRecipe = None,
     set: Settings = None,
     resume: Resume = False,
     workers: Workers = None,
+    device: Device = None,
     strategy: Strategy = "ddp",
     tensorboard: TensorBoard = False,
     json: Json = False,
@@ -42,7 +50,10 @@ def pretrain(
 
     A ViT needs many pictures to learn from nothing: with a few thousand, fine-tune a trained one instead.
     """
-    settings = {**overrides(steps, None, set), **devices(strategy, tensorboard)}
+    settings = {
+        **overrides(set, steps=steps, batch_size=batch_size, precision=precision, seed=seed),
+        **how(strategy, device, tensorboard),
+    }
     from vitreous.config import ViTConfig
     from vitreous.training.run import pretrain as run
 

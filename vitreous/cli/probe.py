@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vitreous.cli.arguments import Data, ImageSize, Json, Model, Workers, parse_size
+from vitreous.cli.arguments import BatchSize, Data, Device, ImageSize, Json, Model, PrecisionOption, Weights, Workers
+from vitreous.cli.opening import classifier
 from vitreous.cli.output import print_json, results, share, table
 
 if TYPE_CHECKING:
@@ -36,8 +37,11 @@ def probe(
         Path | None,
         typer.Option("--cache", help="Where features are kept.", show_default="the user's cache folder"),
     ] = None,
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Pictures computed at once.")] = 32,
+    weights: Weights = None,
+    batch_size: BatchSize = 32,
     workers: Workers = None,
+    device: Device = None,
+    precision: PrecisionOption = None,
     json: Json = False,
 ) -> None:
     """Measure a model's frozen features: a linear head in closed form, and nearest neighbours beside it.
@@ -46,15 +50,12 @@ def probe(
     head of the most shots is written with the model: a classifier like any other.
     """
     wanted = parse_shots(shots)
-    from json import dumps
-
-    from vitreous.base.files import cache_folder, write_text
-    from vitreous.classifier import load
+    from vitreous.base.files import cache_folder
     from vitreous.data.open import open_data
     from vitreous.evaluation.probe import probe as run
 
     found = run(
-        load(model, image_size=parse_size(image_size)),
+        classifier(model, image_size=image_size, weights=weights, device=device, precision=precision),
         open_data(data),
         wanted,
         draws=draws,
@@ -66,8 +67,7 @@ def probe(
         num_workers=workers,
     )
     if out is not None:
-        found.classifier.save(out / "model.safetensors")
-        write_text(out / "metrics.json", dumps(found.to_dict(), indent=1))
+        found.save(out)
     if json:
         print_json(found.to_dict())
         return

@@ -1,9 +1,9 @@
 """Batches of pictures: for training as a function of the position in the run, for evaluation each once."""
 
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, Protocol
 
 import torch
@@ -17,7 +17,6 @@ from vitreous.data.augment import Augmentation
 from vitreous.data.dataset import Split
 from vitreous.data.mixing import Labelled, Mixing
 from vitreous.pictures.images import open_rgb
-from vitreous.pictures.preprocess import Preprocess
 
 
 @dataclass(frozen=True)
@@ -29,13 +28,12 @@ class Broken:
 
 
 Item = Labelled | tuple[Tensor, Tensor] | Broken  # (C, h, w) float32, and a class or (K,) how much of each class
-Batch = tuple[Tensor, Tensor]  # (B, C, h, w) float32, and (B,) int64 or (B, K) float32
+Images = Tensor | list[Tensor]  # (B, C, h, w), or (C, h, w) each where they are not of one size
+Batch = tuple[Images, Tensor]  # and (B,) int64 or (B, K) float32
 
 
 class Pictures(Protocol):
     """What `batches` draws from."""
-
-    preprocess: Preprocess
 
     def __getitem__(self, position: int) -> Item: ...
 
@@ -54,7 +52,6 @@ class TrainingPictures:
 
     def __init__(self, split: Split, augmentation: Augmentation, seed: int, mixing: Mixing | None = None) -> None:
         self.split, self.augmentation, self.seed, self.mixing = split, augmentation, seed, mixing
-        self.preprocess = augmentation.preprocess
 
     def __getitem__(self, position: int) -> Item:
         return self.__getitems__([position])[0]
@@ -96,17 +93,22 @@ def _order(n: int, seed: int, epoch: int) -> Tensor:
 
 
 class EvaluationPictures:
-    """Every picture of a split once, in order, prepared as for prediction."""
+    """Every picture of a split once, in order, prepared as for prediction.
 
-    def __init__(self, split: Split, preprocess: Preprocess) -> None:
-        self.split, self.preprocess = split, preprocess
+    Args:
+        split: the pictures.
+        load: what prepares one of them: `Predictor.load`.
+    """
+
+    def __init__(self, split: Split, load: Callable[[Any], Tensor]) -> None:
+        self.split, self.load = split, load
 
     def __len__(self) -> int:
         return len(self.split)
 
     def __getitem__(self, index: int) -> Item:
         try:
-            return self.preprocess.load(self.split.open(index)), int(self.split.labels[index])
+            return self.load(self.split.open(index)), int(self.split.labels[index])
         except VitreousError as error:
             return Broken(index, _located(error, self.split, index))
 
@@ -143,7 +145,7 @@ def batches(
         batch_size=batch_size,
         sampler=positions,
         num_workers=workers,
-        collate_fn=partial(_collate, (len(pictures.preprocess.mean), *pictures.preprocess.size)),
+        collate_fn=_collate,
         generator=torch.Generator(),  # for what the loader draws for itself, so that it leaves torch's own alone
         prefetch_factor=4 if workers else None,
         worker_init_fn=leave_signals_to_parent,
@@ -156,10 +158,13 @@ def batches(
         yield images, targets
 
 
-def _collate(shape: tuple[int, ...], items: list[Item]) -> tuple[Tensor, Tensor, list[Broken]]:
+def _collate(items: list[Item]) -> tuple[Images, Tensor, list[Broken]]:
     broken = [item for item in items if isinstance(item, Broken)]
     whole = [item for item in items if not isinstance(item, Broken)]
-    images = torch.stack([item[0] for item in whole]) if whole else torch.empty(0, *shape)
+    one_size = len({item[0].shape for item in whole}) <= 1
+    images: Images = [item[0] for item in whole]
+    if one_size:
+        images = torch.stack([item[0] for item in whole]) if whole else torch.empty(0)
     if whole and isinstance(whole[0][1], Tensor):
         return images, torch.stack([item[1] for item in whole]), broken  # type: ignore[misc]
     return images, torch.tensor([item[1] for item in whole], dtype=torch.int64), broken

@@ -5,13 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from vitreous.classifier import Classifier
+from vitreous.config import ViTConfig
 from vitreous.data.dataset import DataSet
-from vitreous.data.loading import EvaluationPictures, batches
 from vitreous.data.open import open_data
 from vitreous.engine.runtimes import Run
 from vitreous.evaluation.evaluate import measured_split
+from vitreous.evaluation.outputs import outputs
+from vitreous.prediction import Predictor
 
 
 @dataclass(frozen=True)
@@ -47,16 +50,30 @@ def compare(clf: Classifier, run: Run, data: str | Path | DataSet, batch_size: i
         DataError: as `evaluate`.
         ImageError: a picture that cannot be read, by name.
     """
-    dataset = open_data(data)
-    split, name = measured_split(clf, dataset)
-    before = after = same = n = 0
-    for images, labels in batches(EvaluationPictures(split, clf.preprocess), range(len(split)), batch_size):
-        ours, theirs = clf.compute(images).cpu().argmax(-1), run(images).argmax(-1)  # (B,) each
-        n += len(labels)
-        before += int((ours == labels).sum())
-        after += int((theirs == labels).sum())
-        same += int((ours == theirs).sum())
-    return Accuracy(n, before / n, after / n, same / n, f"{split.root.name} ({name})")
+    split, name = measured_split(clf, open_data(data))
+    found = outputs(_Beside(clf, run), split, batch_size=batch_size, progress=False)
+    ours, theirs = (logits.argmax(dim=1) for logits in found.logits.chunk(2, dim=1))  # (n,) each
+    before, after, same = (float(hits.double().mean()) for hits in (ours == found.labels, theirs == found.labels,
+                                                                     ours == theirs))  # fmt: skip
+    return Accuracy(len(found.split), before, after, same, f"{split.root.name} ({name})")
+
+
+class _Beside(Predictor):
+    """The logits of a classifier and of another runtime side by side, (B, 2 K): each picture is decoded once."""
+
+    def __init__(self, clf: Classifier, run: Run) -> None:
+        super().__init__(clf.preprocess, clf.labels)
+        self.clf, self.run = clf, run
+
+    @property
+    def config(self) -> ViTConfig:
+        return self.clf.config
+
+    def compute(self, images: Tensor) -> Tensor:
+        return torch.cat([self.clf.compute(images).cpu(), self.run(images)], dim=1)  # (B, 2 K)
+
+    def check_head(self) -> None:
+        self.clf.check_head()
 
 
 def in_float32(clf: Classifier) -> Classifier:

@@ -14,6 +14,7 @@ from torch import Tensor
 from vitreous.base.errors import ConfigError, VitreousError, did_you_mean
 from vitreous.base.machine import cores
 from vitreous.classifier import Classifier
+from vitreous.config import ViTConfig
 from vitreous.data.dataset import DataSet
 from vitreous.engine.accuracy import Accuracy, compare, in_float32
 from vitreous.engine.card import Card
@@ -55,7 +56,7 @@ class Compiled(Predictor):
     """
 
     def __init__(self, clf: Classifier, run: Run, choice: Choice, precision: str, accuracy: Accuracy | None) -> None:
-        super().__init__(clf.preprocess, clf.labels)
+        super().__init__(clf.preprocess, clf.labels, clf.provenance)
         self.classifier, self.run, self.choice = clf, run, choice
         self.precision, self.accuracy = precision, accuracy
 
@@ -63,8 +64,12 @@ class Compiled(Predictor):
         measured = f"; {self.accuracy}" if self.accuracy else ""
         return f"Compiled({self.precision}, {self.choice}{measured})"
 
+    @property
+    def config(self) -> ViTConfig:
+        return self.classifier.config
+
     def compute(self, images: Tensor) -> Tensor:
-        check_images(self.classifier.model.config, images)
+        check_images(self.config, images)
         return self.run(images)
 
     def check_head(self) -> None:

@@ -2,13 +2,16 @@
 
 import warnings
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from vitreous.base.errors import ImageError, VitreousError, WeightsError
 from vitreous.base.machine import cores
+from vitreous.config import ViTConfig
 from vitreous.engine.card import PREFIX, Card
 from vitreous.engine.runtimes import Run, Threads, check_images, missing, open_onnxruntime, open_openvino
 from vitreous.pictures.images import read_image
@@ -27,17 +30,20 @@ class Exported(Predictor):
     """
 
     def __init__(self, card: Card, run: Run, source: str) -> None:
-        super().__init__(card.preprocess, card.labels)
+        super().__init__(card.preprocess, card.labels, card.provenance)
         self.card, self.run, self.source = card, run, source
 
     def __repr__(self) -> str:
         height, width = self.card.config.image_size
         return f"Exported({self.source!r}, {self.card.config.num_classes} classes, {height}x{width})"
 
-    def load(self, image: object) -> Tensor:
-        if self.card.input == "pixels":
-            return read_image(image)  # type: ignore[arg-type]  # (3, H, W) uint8
-        return self.preprocess.load(image)  # type: ignore[arg-type]
+    @property
+    def config(self) -> ViTConfig:
+        return self.card.config
+
+    @property
+    def load(self) -> Callable[[Any], Tensor]:
+        return read_image if self.card.input == "pixels" else self.preprocess.load  # (3, H, W) uint8, or (C, H, W)
 
     def compute(self, images: Tensor) -> Tensor:
         """What the file takes, prepared images or pixels -> logits (B, K) float32.

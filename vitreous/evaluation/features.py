@@ -7,6 +7,7 @@ and one that has changed is not taken for its former self.
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from vitreous.base.errors import ConfigError
 from vitreous.base.progress import progress as progress_bar
 from vitreous.classifier import Classifier, fingerprint
 from vitreous.data.dataset import Split
-from vitreous.data.loading import EvaluationPictures, batches
+from vitreous.evaluation.outputs import stream
 from vitreous.model import VisionTransformer
 from vitreous.skeleton import empty_model
 from vitreous.weights.safefile import read_safetensors, write_safetensors
@@ -86,14 +87,13 @@ def extract(
     digests = [_digest(split.open(i)) for i in range(len(split))]
     first = {digest: i for i, digest in reversed(list(enumerate(digests)))}  # where each different picture comes first
     missing = sorted(i for digest, i in first.items() if digest not in known)
-    pictures = EvaluationPictures(split, clf.preprocess)
-    place = iter(missing)
+    headless = Classifier(model, clf.preprocess)
+    how: dict[str, Any] = dict(batch_size=batch_size, num_workers=num_workers)
     try:
-        with torch.inference_mode(), progress_bar("features", len(missing), show=progress and bool(missing)) as advance:
-            for images, _ in batches(pictures, missing, batch_size, num_workers):
-                values = model(images.to(clf.device, clf.model.position_embedding.dtype)).float().cpu()  # (B, D)
-                known |= {digests[next(place)]: value for value in values}
-                advance(len(images))
+        with progress_bar("features", len(missing), show=progress and bool(missing)) as advance:
+            for part in stream(headless, split, missing, **how):
+                known |= {digests[row]: value for row, value in zip(part.rows, part.logits, strict=True)}  # (D,) each
+                advance(len(part.rows))
     finally:
         if path is not None and missing and known:  # what an interrupted run has computed is kept as well
             _write(path, known)

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from vitreous.evaluation.evaluate import ClassResult
+from vitreous.evaluation.scores import ClassResult
 from vitreous.report.style import BLUE, FAINT, INK, ORANGE, styled, svg
 
 MOST_CLASSES_SHOWN = 40

@@ -1,5 +1,6 @@
 """The few-shot probe: how far the frozen features of a model get, with a few labelled pictures a class or with all."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from vitreous.base.errors import ConfigError, DataError
+from vitreous.base.files import write_text
 from vitreous.base.statistics import student, wilson
 from vitreous.base.version import __version__
 from vitreous.classifier import Classifier
@@ -86,6 +88,11 @@ class Probe:
     data: str
     n: int
     width: int
+
+    def save(self, out: str | Path) -> None:
+        """Write `metrics.json`, and the classifier as `model.safetensors`, into a folder."""
+        self.classifier.save(Path(out) / "model.safetensors")
+        write_text(Path(out) / "metrics.json", json.dumps(self.to_dict(), indent=1))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, without the classifier."""

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from vitreous.anatomy.cost import cost
 from vitreous.base.files import write_text
-from vitreous.classifier import Classifier
-from vitreous.data.dataset import Split
-from vitreous.evaluation.evaluate import Evaluation
+from vitreous.evaluation.scores import Scores
 from vitreous.pictures.images import read_image
 
 THUMBNAIL = 160  # pixels of the longer side
@@ -21,9 +20,7 @@ EXAMPLES = 12
 
 def write_report(
     path: Path,
-    evaluation: Evaluation,
-    clf: Classifier,
-    split: Split,
+    scores: Scores,
     *,
     log: Sequence[dict[str, float]] = (),
     title: str | None = None,
@@ -33,63 +30,61 @@ def write_report(
 
     Args:
         path: the HTML file.
-        evaluation: what `evaluate` measured on `split`.
-        clf: the classifier it belongs to.
-        split: the pictures, to show some of them.
+        scores: what was measured; some of its pictures are shown.
         log: the steps of the training run, for its curves.
-        title: of the page; None for the data's name.
+        title: the page's title; None for the data's name and the accuracy.
         notes: sentences to put under the headline figure.
     """
     import jinja2
 
     from vitreous.evaluation import figures
 
-    matrix = evaluation.confusion if len(evaluation.classes) <= figures.MOST_CLASSES_SHOWN else None
-    labels = [c.label for c in evaluation.classes]
+    matrix = scores.confusion if len(scores.classes) <= figures.MOST_CLASSES_SHOWN else None
+    labels = [c.label for c in scores.classes]
     template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(
         (Path(__file__).parent / "report.html").read_text(encoding="utf-8")
     )
     page = template.render(
-        title=title or f"{evaluation.data}: {evaluation.top1:.1%}",
-        e=evaluation,
-        interval=evaluation.interval(),
-        chance=max(c.n for c in evaluation.classes) / evaluation.n,
-        config=clf.model.config,
-        parameters=sum(p.numel() for p in clf.model.parameters()),
-        preprocess=clf.preprocess,
-        provenance=clf.provenance,
+        title=title or f"{scores.data}: {scores.top1:.1%}",
+        e=scores,
+        interval=scores.interval(),
+        chance=max(c.n for c in scores.classes) / scores.n,
+        config=scores.predictor.config,
+        parameters=cost(scores.predictor.config).params,
+        preprocess=scores.predictor.preprocess,
+        provenance=scores.predictor.provenance,
         notes=notes,
-        curves=figures.curves(log, evaluation.top1) if log else None,
+        curves=figures.curves(log, scores.top1) if log else None,
         confusion=None if matrix is None else figures.confusion(matrix, labels),
-        bars=figures.class_bars(evaluation.classes),
-        bars_cut=sum(c.n > 0 for c in evaluation.classes) > figures.MOST_CLASSES_SHOWN,
-        mistakes=_examples(_mistakes(evaluation), evaluation, clf, split),
-        right=_examples(_right(evaluation), evaluation, clf, split),
+        bars=figures.class_bars(scores.classes),
+        bars_cut=sum(c.n > 0 for c in scores.classes) > figures.MOST_CLASSES_SHOWN,
+        mistakes=_examples(_mistakes(scores), scores),
+        right=_examples(_right(scores), scores),
     )
     write_text(path, page)
 
 
-def _mistakes(evaluation: Evaluation) -> list[int]:
+def _mistakes(scores: Scores) -> list[int]:
     """The mistakes that the model was surest of."""
-    wrong = np.flatnonzero(evaluation.guesses[:, 0] != evaluation.labels)
-    return wrong[np.argsort(-evaluation.probabilities[wrong, 0], kind="stable")][:EXAMPLES].tolist()
+    wrong = np.flatnonzero(scores.guesses[:, 0] != scores.labels)
+    return wrong[np.argsort(-scores.probabilities[wrong, 0], kind="stable")][:EXAMPLES].tolist()
 
 
-def _right(evaluation: Evaluation) -> list[int]:
+def _right(scores: Scores) -> list[int]:
     """Some that were put right, spread over the classes."""
-    right = np.flatnonzero(evaluation.guesses[:, 0] == evaluation.labels)
+    right = np.flatnonzero(scores.guesses[:, 0] == scores.labels)
     return right[np.linspace(0, len(right) - 1, min(EXAMPLES, len(right))).astype(int)].tolist() if len(right) else []
 
 
-def _examples(chosen: Sequence[int], evaluation: Evaluation, clf: Classifier, split: Split) -> list[dict[str, Any]]:
+def _examples(chosen: Sequence[int], scores: Scores) -> list[dict[str, Any]]:
     return [
         {
-            "picture": thumbnail(read_image(split.open(i))),
-            "name": evaluation.names[i],
-            "true": clf.label(int(evaluation.labels[i])),
+            "picture": thumbnail(read_image(scores.split.open(i))),
+            "name": scores.names[i],
+            "true": scores.predictor.label(int(scores.labels[i])),
             "guesses": [
-                (clf.label(int(c)), float(p))
-                for c, p in zip(evaluation.guesses[i][:3], evaluation.probabilities[i][:3], strict=True)
+                (scores.predictor.label(int(c)), float(p))
+                for c, p in zip(scores.guesses[i][:3], scores.probabilities[i][:3], strict=True)
             ],
         }
         for i in chosen

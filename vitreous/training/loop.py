@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from vitreous.base import processes
-from vitreous.base.errors import VitreousError
+from vitreous.base.errors import Interrupted, VitreousError
 from vitreous.base.processes import Strategy, fill, whole
 from vitreous.base.progress import progress
 from vitreous.base.seeds import derive
@@ -32,7 +32,7 @@ from vitreous.training.model_parts import frozen
 from vitreous.training.optimizer import clip_global_norm, make_optimizer, set_learning_rate
 from vitreous.training.recipe import Recipe
 from vitreous.training.schedule import learning_rate
-from vitreous.training.state import STATE, clear_leftovers, load_state, save_state
+from vitreous.training.state import STATE, clear_leftovers, has_state, load_state, save_state
 from vitreous.training.stream import Part, parts
 from vitreous.training.watch import advise, check_finite
 
@@ -40,11 +40,52 @@ logger = logging.getLogger("vitreous")
 Evaluate = Callable[[], dict[str, float]]
 
 
-class Interrupted(VitreousError):
-    """The run was asked to stop; its state is saved and `--resume` goes on from there."""
+@dataclass(frozen=True)
+class How:
+    """What a run's result does not depend on.
+
+    Args:
+        resume: whether to go on where the folder's run stopped.
+        num_workers: processes that decode pictures, for each of those that compute; None for half of the cores.
+        progress: whether a bar on stderr shows how far it is.
+        strategy: on several processes: `"ddp"` or `"fsdp"`.
+        device: where a single process computes; None for the fastest device there is.
+        tensorboard: whether curves are written into the run's folder.
+    """
+
+    resume: bool = False
+    num_workers: int | None = None
+    progress: bool = True
+    strategy: Strategy = "ddp"
+    device: str | None = None
+    tensorboard: bool = False
 
 
 @dataclass
+class Engine:
+    """What is set up for one run, and taken down after it."""
+
+    fabric: Any
+    module: nn.Module  # as Fabric wraps it
+    trained: nn.Module  # the weights that are trained: `model` itself, or its shares
+    optimizer: torch.optim.Optimizer
+    average: Average | None
+    stream: Iterator[Part]
+    stop: threading.Event
+
+
+@dataclass
+class Sums:
+    """What one step adds up over its parts, and then over the processes."""
+
+    loss: float = 0.0
+    correct: float = 0.0
+    used: float = 0
+    gaps: list[Broken] = field(default_factory=list)
+    stops: float = 0  # processes that were asked to stop
+
+
+@dataclass(kw_only=True)
 class Loop:
     """One run over the stream of pictures, from wherever its folder says it stopped.
 
@@ -52,13 +93,11 @@ class Loop:
         model: any that makes logits (B, K) of images (B, C, H, W); trained in place.
         split: the training pictures.
         preprocess: normalisation and size.
-        recipe: everything else.
+        recipe: everything that the result depends on.
         out: the run's folder: `state.safetensors`, and `log.jsonl` with a line per step.
         identity: what a resumed run must agree with.
         evaluate: measures `model` every `recipe.eval_every` steps, and with its average weights too; goes into the log.
-        num_workers: processes that decode pictures, for each of those that compute.
-        strategy: on several processes: `"ddp"` or `"fsdp"`.
-        tensorboard: write curves into the run's folder.
+        how: everything that the result does not depend on.
     """
 
     model: nn.Module
@@ -68,15 +107,12 @@ class Loop:
     out: Path
     identity: dict[str, Any]
     evaluate: Evaluate
-    num_workers: int | None = None
-    show_progress: bool = True
-    strategy: Strategy = "ddp"
-    tensorboard: bool = False
+    how: How = field(default_factory=How)
     log: list[dict[str, Any]] = field(default_factory=list)
     averaged: dict[str, Tensor] | None = None  # the average weights, once the run has ended
     _known_broken: set[int] = field(default_factory=set)
 
-    def run(self, resume: bool = False) -> None:
+    def run(self) -> None:
         """Train to the last step, or until interrupted.
 
         Raises:
@@ -84,111 +120,127 @@ class Loop:
             VitreousError: a picture that cannot be read, a loss that is not finite, or a full disk.
         """
         recipe = self.recipe
-        fabric = processes.connect(self.strategy, "bf16-mixed" if recipe.precision == "bfloat16" else "32-true")
-        sharded = self.strategy == "fsdp" and processes.count() > 1
         with ExitStack() as stack:
-            stack.enter_context(frozen(self.model, recipe.freeze))
-            trained = copy.deepcopy(self.model) if sharded else self.model
-            stack.enter_context(recomputed(trained, recipe.grad_checkpointing))
-            module = fabric.setup_module(trained)
-            optimizer = make_optimizer(trained, recipe)
-            average = Average(trained, recipe.ema_decay) if recipe.ema_decay else None
-            first = load_state(self.out, trained, optimizer, average, self.identity) if resume else 0
-            if processes.is_first():
-                clear_leftovers(self.out)
-            log = Log(self.out, first, self.tensorboard)
+            engine, first = self._start(stack)
+            log = Log(self.out, first, self.how.tensorboard)
             stack.callback(log.close)
             self.log = log.entries
-            stream = parts(self.split, self.preprocess, recipe, first, self.num_workers)
-            stack.enter_context(torch.random.fork_rng())
-            images, show = (recipe.steps - first) * recipe.batch_size, self.show_progress and processes.is_first()
+            images, show = (recipe.steps - first) * recipe.batch_size, self.how.progress and processes.is_first()
             advance = stack.enter_context(progress("training", images, show=show))
-            stop = stack.enter_context(stop_requests())
             for step in range(first, recipe.steps):
                 start = time.perf_counter()
-                entry, stopping = self._step(step, fabric, module, trained, optimizer, stream, stop)
-                if average is not None:
-                    average.update(trained, step)
+                entry, stopping = self._step(step, engine)
+                if engine.average is not None:
+                    engine.average.update(engine.trained, step)
                 seconds, done = time.perf_counter() - start, step + 1
                 if recipe.eval_every and done % recipe.eval_every == 0 and done < recipe.steps:
-                    entry |= self._measure(trained, average)
+                    entry |= self._measure(engine)
                 log.write(entry, recipe.batch_size, seconds)
                 if processes.is_first():
                     advise(self.log, recipe)
                 advance(recipe.batch_size, note=f"loss {entry['loss']:.4f}, accuracy {entry['accuracy']:.0%}")
                 if done == recipe.steps or done % recipe.checkpoint_every == 0 or stopping:
                     log.flush()
-                    save_state(self.out, done, trained, optimizer, average, self.identity)
+                    save_state(self.out, done, engine.trained, engine.optimizer, engine.average, self.identity)
                 if stopping and done < recipe.steps:
                     raise Interrupted(f"stopped after step {done} of {recipe.steps}; go on with --resume")
-            self._bring_together(trained)
-            self.averaged = None if average is None else {n: whole(t) for n, t in average.tensors.items()}
+            self._bring_together(engine.trained)
+            average = engine.average
+            self.averaged = None if average is None else {name: whole(t) for name, t in average.tensors.items()}
         self.model.eval()
 
-    def _step(
-        self,
-        step: int,
-        fabric: Any,
-        module: Any,
-        trained: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        stream: Iterator[Part],
-        stop: threading.Event,
-    ) -> tuple[dict[str, Any], bool]:
+    def _start(self, stack: ExitStack) -> tuple[Engine, int]:
+        """Everything that a run needs, and the step it begins with; the stack takes it down."""
+        recipe, how = self.recipe, self.how
+        precision = "bf16-mixed" if recipe.precision == "bfloat16" else "32-true"
+        fabric = processes.connect(how.strategy, precision, how.device)
+        sharded = how.strategy == "fsdp" and processes.count() > 1
+        stack.enter_context(frozen(self.model, recipe.freeze))
+        trained = copy.deepcopy(self.model) if sharded else self.model
+        stack.enter_context(recomputed(trained, recipe.grad_checkpointing))
+        module = fabric.setup_module(trained)
+        optimizer = make_optimizer(trained, recipe)
+        average = Average(trained, recipe.ema_decay) if recipe.ema_decay else None
+        resumed = how.resume and has_state(self.out)
+        first = load_state(self.out, trained, optimizer, average, self.identity) if resumed else 0
+        if processes.is_first():
+            clear_leftovers(self.out)
+        stream = parts(self.split, self.preprocess, recipe, first, how.num_workers)
+        stack.enter_context(torch.random.fork_rng())
+        stop = stack.enter_context(stop_requests())
+        return Engine(fabric, module, trained, optimizer, average, stream, stop), first
+
+    def _step(self, step: int, engine: Engine) -> tuple[dict[str, Any], bool]:
         """One step of the optimiser: what goes into the log, and whether a process was asked to stop."""
-        recipe, several = self.recipe, processes.count() > 1
-        loss, correct, used, gaps = 0.0, 0.0, 0, list[Broken]()
         rate = self._learning_rate(step)
-        set_learning_rate(optimizer, rate)
-        trained.train()
+        set_learning_rate(engine.optimizer, rate)
+        sums = self._agree(self._accumulate(engine), engine)
+        if not sums.used:
+            raise VitreousError(f"none of the {self.recipe.batch_size} pictures of step {step} can be read")
+        loss = sums.loss / sums.used
+        norm = self._update(step, engine, loss, sums.used, rate)
+        entry: dict[str, Any] = {"step": step, "loss": loss, "accuracy": sums.correct / sums.used}
+        entry |= {"lr": rate, "grad_norm": norm}
+        if sums.gaps:
+            entry["skipped"] = self._report(sums.gaps)
+        return entry, bool(sums.stops)
+
+    def _accumulate(self, engine: Engine) -> Sums:
+        """Forward and backward over this process's parts of the batch: gradients add up in the parameters."""
+        recipe, sums, several = self.recipe, Sums(), processes.count() > 1
+        engine.trained.train()
         for number in range(recipe.accum_steps):
-            part = next(stream)
-            gaps += part.gaps
-            images, targets = part.images.to(fabric.device), part.targets.to(fabric.device)
-            used += len(images)
+            part = next(engine.stream)
+            sums.gaps += part.gaps
+            images, targets = part.images.to(engine.fabric.device), part.targets.to(engine.fabric.device)
+            sums.used += len(images)
             seeds = [derive(recipe.seed, "dropout", position) for position in part.positions]
             if not len(images):  # none of this part can be read
                 if not several:
                     continue
                 images, seeds = images.new_zeros(1, *images.shape[1:]), [0]  # the other processes wait for its gradient
             last = number == recipe.accum_steps - 1
-            with fabric.no_backward_sync(module, enabled=not last) if several else nullcontext():
-                with DropoutByPosition(seeds, fabric.device):
-                    logits = module(images)  # (b, K)
+            with engine.fabric.no_backward_sync(engine.module, enabled=not last) if several else nullcontext():
+                with DropoutByPosition(seeds, engine.fabric.device):
+                    logits = engine.module(images)  # (b, K)
                 if len(targets):
-                    part_loss = total_loss(logits, targets, recipe.loss, recipe.label_smoothing)
-                    correct += count_correct(logits, targets)
+                    loss = total_loss(logits, targets, recipe.loss, recipe.label_smoothing)
+                    sums.correct += count_correct(logits, targets)
                 else:
-                    part_loss = 0.0 * logits.sum()
+                    loss = 0.0 * logits.sum()
                 # Over the processes gradients are averaged, and parts of a batch add up.
-                fabric.backward(part_loss * (processes.count() / recipe.batch_size))
-            loss += part_loss.item()
-        if recipe.on_broken == "skip":
-            gaps = [gap for found in processes.gather(gaps) for gap in found]
-        loss, correct, images_used, stops = processes.total([loss, correct, used, stop.is_set()], fabric.device)
-        if not images_used:
-            raise VitreousError(f"none of the {recipe.batch_size} pictures of step {step} can be read")
-        loss /= images_used
-        if images_used != recipe.batch_size:  # the gradient of the mean over those that are there
-            for parameter in trained.parameters():
-                if parameter.grad is not None:
-                    parameter.grad.mul_(recipe.batch_size / images_used)
-        norm = clip_global_norm(trained.parameters(), recipe.grad_clip).item()
-        check_finite(step, loss, norm, rate, recipe, self.out / STATE)
-        optimizer.step()
-        optimizer.zero_grad()
-        entry: dict[str, Any] = {"step": step, "loss": loss, "accuracy": correct / images_used}
-        entry |= {"lr": rate, "grad_norm": norm}
-        if gaps:
-            entry["skipped"] = self._report(gaps)
-        return entry, bool(stops)
+                engine.fabric.backward(loss * (processes.count() / recipe.batch_size))
+            sums.loss += loss.item()
+        return sums
 
-    def _measure(self, trained: nn.Module, average: Average | None) -> dict[str, float]:
+    def _agree(self, sums: Sums, engine: Engine) -> Sums:
+        """The sums over all processes."""
+        gaps = sums.gaps
+        if self.recipe.on_broken == "skip":
+            gaps = [gap for found in processes.gather(gaps) for gap in found]
+        own = [sums.loss, sums.correct, sums.used, engine.stop.is_set()]
+        loss, correct, used, stops = processes.total(own, engine.fabric.device)
+        return Sums(loss, correct, used, gaps, stops)
+
+    def _update(self, step: int, engine: Engine, loss: float, used: float, rate: float) -> float:
+        """Clip the gradient, check that all is finite, and move the weights; returns the gradient's norm."""
+        recipe = self.recipe
+        if used != recipe.batch_size:  # the gradient of the mean over those that are there
+            for parameter in engine.trained.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.mul_(recipe.batch_size / used)
+        norm = clip_global_norm(engine.trained.parameters(), recipe.grad_clip).item()
+        check_finite(step, loss, norm, rate, recipe, self.out / STATE)
+        engine.optimizer.step()
+        engine.optimizer.zero_grad()
+        return norm
+
+    def _measure(self, engine: Engine) -> dict[str, float]:
         """The scores of the weights, and of their average."""
-        self._bring_together(trained)
+        self._bring_together(engine.trained)
         found = self.evaluate()
-        if average is not None:
-            with exchanged(self.model, {name: whole(tensor) for name, tensor in average.tensors.items()}):
+        if engine.average is not None:
+            with exchanged(self.model, {name: whole(tensor) for name, tensor in engine.average.tensors.items()}):
                 found |= {f"ema_{name}": value for name, value in self.evaluate().items()}
         return found
 

@@ -1,6 +1,5 @@
 """Whole runs: fine-tune or pre-train on a data set, measure the result, and keep everything in one folder."""
 
-import json
 import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,11 +19,10 @@ from vitreous.data.dataset import DataSet, Split
 from vitreous.data.open import open_data
 from vitreous.data.partition import train_and_held_out
 from vitreous.evaluation.evaluate import Evaluation, evaluate_split
-from vitreous.evaluation.report import write_report
 from vitreous.model import VisionTransformer
 from vitreous.pictures.preprocess import Preprocess
 from vitreous.training.ema import exchanged
-from vitreous.training.loop import Loop
+from vitreous.training.loop import How, Loop
 from vitreous.training.recipe import Recipe
 from vitreous.training.state import has_state
 from vitreous.weights import native
@@ -62,6 +60,7 @@ def finetune(
     num_workers: int | None = None,
     progress: bool = True,
     strategy: Strategy = "ddp",
+    device: str | None = None,
     tensorboard: bool = False,
     **overrides: Any,
 ) -> TrainingResult:
@@ -72,14 +71,16 @@ def finetune(
 
     Args:
         clf: where to start.
-        data: a folder or zip of class folders; without a val or test split, a share is held out.
-        out: folder for `model.safetensors`, `metrics.json`, `report.html`, `recipe.toml`, `log.jsonl`
+        data: a data set, or its place: see `open_data`; without a val or test split, a share is held out.
+        out: the folder for `model.safetensors`, `metrics.json`, `report.html`, `recipe.toml`, `log.jsonl`
             and `state.safetensors`.
         recipe: a name, a TOML file, or a `Recipe`.
-        resume: go on with the run in `out` where it stopped.
+        resume: whether to go on with the run in `out` where it stopped.
         num_workers: processes that decode pictures; the result does not depend on it.
+        progress: whether a bar on stderr shows how far it is.
         strategy: on several processes, as `torchrun` starts them: `"ddp"` or `"fsdp"`.
-        tensorboard: write curves into `out`/tensorboard.
+        device: where a single process computes, as `"cpu"` or `"cuda:1"`; None for the fastest there is.
+        tensorboard: whether curves are written into `out`/tensorboard.
         overrides: values of the recipe, e.g. `steps=100, image_size=384`.
 
     Raises:
@@ -89,11 +90,10 @@ def finetune(
     """
     settings = Recipe.load(recipe, **overrides)
     dataset = open_data(data)
-    train, val = train_and_held_out(dataset, settings.val_fraction, settings.seed)
-    start = _start_from(clf, train.classes, settings)
-    origin = {"start": clf.provenance}
-    how = How(resume, num_workers, progress, strategy, tensorboard)
-    return _run(start, dataset, train, val, Path(out), settings, origin, how)
+    parts = train_and_held_out(dataset, settings.val_fraction, settings.seed)
+    start = _start_from(clf, parts[0].classes, settings)
+    how = How(resume, num_workers, progress, strategy, device, tensorboard)
+    return _run(start, dataset, parts, Path(out), settings, {"start": clf.provenance}, how)
 
 
 def pretrain(
@@ -107,6 +107,7 @@ def pretrain(
     num_workers: int | None = None,
     progress: bool = True,
     strategy: Strategy = "ddp",
+    device: str | None = None,
     tensorboard: bool = False,
     **overrides: Any,
 ) -> TrainingResult:
@@ -118,16 +119,17 @@ def pretrain(
     """
     settings = Recipe.load(recipe, **overrides)
     dataset = open_data(data)
-    train, val = train_and_held_out(dataset, settings.val_fraction, settings.seed)
+    parts = train_and_held_out(dataset, settings.val_fraction, settings.seed)
+    classes = parts[0].classes
     if settings.representation_size is not None:
         config = config.replace(representation_size=settings.representation_size)
     with seeded(derive(settings.seed, "weights")):
-        model = VisionTransformer(config.replace(num_classes=len(train.classes)))
+        model = VisionTransformer(config.replace(num_classes=len(classes)))
     _set_bias(model, settings.head_bias)
-    clf = Classifier(model, preprocess or Preprocess.preset("google", size=config.image_size), train.classes)
-    start = _start_from(clf, train.classes, settings.replace(new_head=False))
-    how = How(resume, num_workers, progress, strategy, tensorboard)
-    return _run(start, dataset, train, val, Path(out), settings, {"start": None}, how)
+    clf = Classifier(model, preprocess or Preprocess.preset("google", size=config.image_size), classes)
+    start = _start_from(clf, classes, settings.replace(new_head=False))
+    how = How(resume, num_workers, progress, strategy, device, tensorboard)
+    return _run(start, dataset, parts, Path(out), settings, {"start": None}, how)
 
 
 def _start_from(clf: Classifier, classes: tuple[str, ...], recipe: Recipe) -> Classifier:
@@ -152,39 +154,32 @@ def _set_bias(model: VisionTransformer, value: float) -> None:
         torch.nn.init.constant_(model.head.bias, value)
 
 
-@dataclass(frozen=True)
-class How:
-    """What a run's result does not depend on."""
-
-    resume: bool
-    num_workers: int | None
-    progress: bool
-    strategy: Strategy
-    tensorboard: bool
-
-
 def _run(
     clf: Classifier,
     dataset: DataSet,
-    train: Split,
-    val: Split | None,
+    parts: tuple[Split, Split | None],
     out: Path,
     recipe: Recipe,
     origin: dict[str, Any],
     how: How,
 ) -> TrainingResult:
-    processes.connect(how.strategy)
+    """Train, measure, and keep everything in the folder.
+
+    Args:
+        clf: where to start; trained in place.
+        dataset: the data.
+        parts: its pictures to train on, and those to measure with.
+        out: the run's folder.
+        recipe: everything that the result depends on.
+        origin: where the weights to start from come from.
+        how: everything that it does not depend on.
+    """
+    train, val = parts
+    processes.connect(how.strategy, device=how.device)
     _prepare_folder(out, how.resume)
     if processes.is_first():
         write_text(out / "recipe.toml", recipe.to_toml())
-    held_out = {"fraction": recipe.val_fraction, "seed": recipe.seed} if val and dataset.unsplit() else None
-    data = {
-        "name": dataset.root.resolve().name,
-        "fingerprint": dataset.split("train" if "train" in dataset.splits else "all").fingerprint(),
-        "train_pictures": len(train),
-        "held_out": held_out,
-    }
-    identity = {"recipe": recipe.to_dict(), "classes": list(train.classes), "data": data}
+    data = _identity(dataset, train, val, recipe)
 
     def measure(progress: bool = False) -> Evaluation | None:
         if val is None:
@@ -196,30 +191,17 @@ def _run(
         return {} if found is None else {"val_loss": found.loss, "val_top1": found.top1}
 
     loop = Loop(
-        clf.model,
-        train,
-        clf.preprocess,
-        recipe,
-        out,
-        identity,
-        measure_midway,
-        how.num_workers,
-        how.progress,
-        how.strategy,
-        how.tensorboard,
+        model=clf.model,
+        split=train,
+        preprocess=clf.preprocess,
+        recipe=recipe,
+        out=out,
+        identity={"recipe": recipe.to_dict(), "classes": list(train.classes), "data": data},
+        evaluate=measure_midway,
+        how=how,
     )
-    loop.run(how.resume and has_state(out))
-    gaps = [name for entry in loop.log for name in entry.get("skipped", ())]
-    samples, skipped = recipe.steps * recipe.batch_size - len(gaps), sorted(set(gaps))
-    clf.provenance = {
-        **origin,
-        "vitreous": __version__,
-        "torch": torch.__version__,
-        "data": data,
-        "recipe": recipe.to_dict(),
-        "samples": samples,
-        "skipped": skipped,
-    }
+    loop.run()
+    done = _record(clf, loop, origin, data)
     _save(clf, loop.averaged, out)  # before it is measured: whatever happens then, the model is there
     evaluation, average = measure(how.progress), None
     if loop.averaged is not None:
@@ -231,8 +213,34 @@ def _run(
         _save(clf, loop.averaged, out)
         val = evaluation.split  # without those that could not be read
         if processes.is_first():
-            _write_metrics(out, clf, evaluation, average, loop.log, {"samples": samples, "skipped": skipped})
-    return TrainingResult(clf, evaluation, val, loop.log, out, samples, tuple(skipped), average)
+            _write_metrics(out, evaluation, average, loop.log, done)
+    return TrainingResult(clf, evaluation, val, loop.log, out, done["samples"], tuple(done["skipped"]), average)
+
+
+def _identity(dataset: DataSet, train: Split, val: Split | None, recipe: Recipe) -> dict[str, Any]:
+    """Which data, and which of them are held out: what `evaluate` finds them again by."""
+    return {
+        "name": dataset.root.resolve().name,
+        "fingerprint": dataset.split("train" if "train" in dataset.splits else "all").fingerprint(),
+        "train_pictures": len(train),
+        "held_out": {"fraction": recipe.val_fraction, "seed": recipe.seed} if val and dataset.unsplit() else None,
+    }
+
+
+def _record(clf: Classifier, loop: Loop, origin: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
+    """Write into the classifier where its weights come from; returns how many pictures it has seen."""
+    recipe = loop.recipe
+    gaps = [name for entry in loop.log for name in entry.get("skipped", ())]
+    done = {"samples": recipe.steps * recipe.batch_size - len(gaps), "skipped": sorted(set(gaps))}
+    clf.provenance = {
+        **origin,
+        "vitreous": __version__,
+        "torch": torch.__version__,
+        "data": data,
+        "recipe": recipe.to_dict(),
+        **done,
+    }
+    return done
 
 
 def _save(clf: Classifier, averaged: dict[str, torch.Tensor] | None, out: Path) -> None:
@@ -242,22 +250,20 @@ def _save(clf: Classifier, averaged: dict[str, torch.Tensor] | None, out: Path) 
 
 def _write_metrics(
     out: Path,
-    clf: Classifier,
     evaluation: Evaluation,
     average: Evaluation | None,
     log: list[dict[str, Any]],
     training: dict[str, Any],
 ) -> None:
-    metrics = {**evaluation.to_dict(), "training": training}
+    more = {"training": training}
     notes = []
     if average is not None:
-        metrics["ema"] = average.to_dict()
+        more["ema"] = average.to_dict()
         notes.append(
             f"These are the raw weights. Their running average (EMA), in the same file, puts {average.top1:.1%} right: "
             'load it with weights="ema".'
         )
-    write_text(out / "metrics.json", json.dumps(metrics, indent=1))
-    write_report(out / "report.html", evaluation, clf, evaluation.split, log=log, notes=notes)
+    evaluation.save(out, log=log, notes=notes, more=more)
 
 
 def _prepare_folder(out: Path, resume: bool) -> None:

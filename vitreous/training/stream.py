@@ -105,6 +105,9 @@ def parts(
     gaps: list[Broken] = []
     skipped = gaps if recipe.on_broken == "skip" else None
     for number, (images, targets) in enumerate(batches(pictures, positions, positions.size, num_workers, skipped)):
+        assert isinstance(images, Tensor)  # augmentation brings all to one size
+        if not len(images):
+            images = images.new_empty(0, len(preprocess.mean), *preprocess.size)
         own = positions[number * positions.size : (number + 1) * positions.size]
         broken = {gap.index for gap in gaps}
         yield Part(images, targets, [p for p in own if pictures.index(p) not in broken] if gaps else own, gaps[:])
