@@ -170,7 +170,8 @@ def test_the_command_prints_a_table_json_and_a_page(faulty, found, tmp_path, mon
     assert max(map(len, table.splitlines())) <= 80
     for finding in found.findings:
         assert finding.title in table
-    html = page.read_text()
+    html, classes = page.read_text().split("<h2>Classes</h2>")
+    assert classes.count("data:image/jpeg;base64,") > 10
     shown = sum(len(item.places[:6]) for f in found.findings for item in f.items[:MOST_ITEMS])
     broken = sum(len(f.items) for f in found.findings if f.kind in ("empty", "cut off", "unreadable", "too large"))
     assert html.count("data:image/jpeg;base64,") == shown - broken

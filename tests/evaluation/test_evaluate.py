@@ -13,7 +13,7 @@ from vitreous.classifier import Classifier
 from vitreous.data.open import open_data
 from vitreous.evaluation.evaluate import evaluate
 from vitreous.evaluation.figures import running_mean
-from vitreous.evaluation.report import EXAMPLES
+from vitreous.evaluation.report import EXAMPLES, Story
 from vitreous.pictures.preprocess import Preprocess
 
 LABELS = tuple("abcdefg")
@@ -71,14 +71,17 @@ def test_report_is_one_whole_page(clf, data, tmp_path):
     found = evaluate(clf, data, progress=False, num_workers=0)
     log = [{"step": i, "loss": 2.0 / (i + 1), "lr": 0.01, "grad_norm": 1.0} for i in range(20)]
     log[9] |= {"val_top1": 0.5, "val_loss": 1.0}
-    found.save(tmp_path, log=log, notes=["One & <two>."])
+    found.save(tmp_path, Story(log=log, notes=["One & <two>."]))
     assert json.loads((tmp_path / "metrics.json").read_text()) == json.loads(json.dumps(found.to_dict()))
     page = (tmp_path / "report.html").read_text()
-    assert page.count("<svg") == 3
+    assert page.count("<svg") == 2
     assert f"{found.top1:.1%}" in page
+    assert page.count("<tr><td><img") == 5  # of the pairs of classes that are most often confused
+    assert "prefers-color-scheme: dark" in page
+    assert "{&#39;" not in page  # no Python dictionary is shown
     assert "One &amp; &lt;two&gt;." in page
     right = round(found.top1 * found.n)
-    assert page.count("data:image/jpeg;base64,") == min(right, EXAMPLES) + min(found.n - right, EXAMPLES)
+    assert page.count('<figure class="card">') == min(right, EXAMPLES) + min(found.n - right, EXAMPLES)
     assert "http" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
         "http://creativecommons.org", ""
     ).replace("https://matplotlib.org", "")

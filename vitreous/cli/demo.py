@@ -116,11 +116,12 @@ def _show_predictions(result: "TrainingResult") -> None:
 
 def _write_page(result: "TrainingResult", control: "TrainingResult") -> None:
     """The run's report once more, with a title and words for a reader who knows nothing of it."""
+    from vitreous.evaluation.report import Story
+
     assert result.evaluation is not None
     assert control.evaluation is not None
     top1, without = share(result.evaluation.top1), share(control.evaluation.top1)
-    result.evaluation.save(
-        result.out,
+    story = Story(
         log=result.log,
         title=f"Hand signs, fine-tuned in minutes: {top1}",
         notes=(
@@ -132,3 +133,4 @@ def _write_page(result: "TrainingResult", control: "TrainingResult") -> None:
             "patch lies beside which, and so few pictures teach it slowly; what it has learned elsewhere, it keeps.",
         ),
     )
+    result.evaluation.save(result.out, story)

@@ -19,7 +19,14 @@ def explain(
     method: Annotated[
         str, typer.Option("--method", help="The map to put beside attention: occlusion, rise, chefer, ...")
     ] = "occlusion",
-    verify: Annotated[bool, typer.Option("--verify", help="Run all tests that a verdict needs.")] = False,
+    verify: Annotated[
+        bool | None,
+        typer.Option(
+            "--verify/--no-verify",
+            help="Run all tests that a verdict needs.",
+            show_default="where they take less than 30 s",
+        ),
+    ] = None,
     target: Annotated[
         str | None, typer.Option("--target", help="Class name or number; the most probable.", show_default=False)
     ] = None,

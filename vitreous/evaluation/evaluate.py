@@ -2,7 +2,6 @@
 
 import json
 import logging
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from vitreous.data.dataset import DataSet, Split
 from vitreous.data.open import open_data
 from vitreous.evaluation import metrics
 from vitreous.evaluation.outputs import outputs
-from vitreous.evaluation.report import write_report
+from vitreous.evaluation.report import Story, write_report
 from vitreous.evaluation.scores import ClassResult, Scores
 from vitreous.prediction import Predictor
 
@@ -25,26 +24,16 @@ logger = logging.getLogger("vitreous")
 class Evaluation(Scores):
     """What `evaluate` measured."""
 
-    def save(
-        self,
-        out: str | Path,
-        *,
-        log: Sequence[dict[str, Any]] = (),
-        title: str | None = None,
-        notes: Sequence[str] = (),
-        more: dict[str, Any] | None = None,
-    ) -> None:
+    def save(self, out: str | Path, story: Story | None = None, more: dict[str, Any] | None = None) -> None:
         """Write `metrics.json` and `report.html` into a folder.
 
         Args:
             out: the folder.
-            log: the steps of the training run, for its curves.
-            title: the page's title; None for the data's name and the accuracy.
-            notes: sentences to put under the headline figure.
+            story: what the page says besides what was measured.
             more: further entries of `metrics.json`.
         """
         write_text(Path(out) / "metrics.json", json.dumps({**self.to_dict(), **(more or {})}, indent=1))
-        write_report(Path(out) / "report.html", self, log=log, title=title, notes=notes)
+        write_report(Path(out) / "report.html", self, story)
 
 
 def evaluate(

@@ -6,44 +6,54 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from vitreous.evaluation.scores import ClassResult
-from vitreous.report.style import BLUE, FAINT, INK, ORANGE, styled, svg
+from vitreous.report.style import BLUE, FAINT, GREEN, INK, ORANGE, inline, shades, styled
 
 MOST_CLASSES_SHOWN = 40
 
 
 def curves(log: Sequence[dict[str, float]], final: float) -> str:
-    """Training loss by step, faint as it was and firm as its running mean; accuracy on the way to the `final` one."""
+    """Training and held-out loss, held-out accuracy up to the `final` one with its best marked, and the learning rate.
+
+    The training loss is faint as it was, and firm as its running mean.
+    """
     with styled():
-        figure = Figure(figsize=(7.2, 2.6), layout="constrained")
-        measured = [(entry["step"] + 1, entry["val_top1"]) for entry in log if "val_top1" in entry]
-        axes = figure.subplots(1, 3 if measured else 2, squeeze=False)[0]
-        steps = np.array([entry["step"] + 1 for entry in log])
+        figure = Figure(figsize=(10.6, 2.9), layout="constrained")
+        measured = [entry for entry in log if "val_top1" in entry]
+        panels = figure.subplots(1, 3 if measured else 2, squeeze=False)[0]
+        steps, last = np.array([entry["step"] + 1 for entry in log]), log[-1]["step"] + 1
         loss = np.array([entry["loss"] for entry in log])
-        axes[0].plot(steps, loss, color=BLUE, alpha=0.25, linewidth=0.8)
-        axes[0].plot(steps, running_mean(loss, max(len(loss) // 40, 1)), color=BLUE, linewidth=1.6)
-        axes[0].set(xlabel="step", ylabel="training loss (nats)")
-        axes[0].set_ylim(bottom=0)
-        axes[1].plot(steps, [entry["lr"] for entry in log], color=ORANGE, linewidth=1.6)
-        axes[1].set(xlabel="step", ylabel="learning rate")
-        axes[1].set_ylim(bottom=0)
+        panels[0].plot(steps, loss, color=BLUE, alpha=0.25, linewidth=0.8)
+        panels[0].plot(steps, running_mean(loss, max(len(loss) // 40, 1)), color=BLUE, linewidth=1.6, label="training")
+        panels[0].set(xlabel="step", ylabel="loss (nats)")
         if measured:
-            points = [*measured, (log[-1]["step"] + 1, final)]
-            axes[2].plot(*zip(*points, strict=True), color=INK, marker="o", markersize=3.5, linewidth=1.4)
-            axes[2].set(xlabel="step", ylabel="held-out accuracy", ylim=(0, 1))
-            axes[2].yaxis.set_major_formatter(PercentFormatter(1.0))
-        return svg(figure)
+            places = [entry["step"] + 1 for entry in measured]
+            held_out = [entry["val_loss"] for entry in measured]
+            panels[0].plot(places, held_out, color=ORANGE, marker="o", markersize=3.5, linewidth=1.4, label="held out")
+            panels[0].legend(frameon=False, fontsize=8)
+            places, top1 = [*places, last], [*(entry["val_top1"] for entry in measured), final]
+            panels[1].plot(places, top1, color=ORANGE, marker="o", markersize=3.5, linewidth=1.4)
+            best = int(np.argmax(top1))
+            panels[1].plot(places[best], top1[best], "o", color=GREEN, markersize=7, label=f"best, {top1[best]:.1%}")
+            panels[1].set(xlabel="step", ylabel="held-out accuracy", ylim=(0, 1))
+            panels[1].yaxis.set_major_formatter(PercentFormatter(1.0))
+            panels[1].legend(frameon=False, fontsize=8, loc="lower right")
+        panels[-1].plot(steps, [entry["lr"] for entry in log], color=FAINT, linewidth=1.6)
+        panels[-1].set(xlabel="step", ylabel="learning rate")
+        for axes in panels:
+            axes.set_xlim(0, last * 1.02)
+            axes.set_ylim(bottom=0)
+        return inline(figure)
 
 
 def confusion(matrix: np.ndarray, labels: Sequence[str]) -> str:
-    """True class by predicted class, each row as shares of its class; the counts are written in."""
+    """True class by predicted class, coloured by the share of the true class; the counts are written in."""
     with styled():
         k = len(labels)
         size = 2.0 + 0.34 * k
         figure = Figure(figsize=(size, size * 0.92), layout="constrained")
         axes = figure.subplots()
         shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
-        image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+        axes.imshow(shares, cmap=shades(), vmin=0, vmax=1)
         for row in range(k):
             for column in range(k):
                 if count := int(matrix[row, column]):
@@ -55,26 +65,7 @@ def confusion(matrix: np.ndarray, labels: Sequence[str]) -> str:
         axes.tick_params(length=0)
         for spine in axes.spines.values():
             spine.set_visible(False)
-        bar = figure.colorbar(image, ax=axes, shrink=0.7, label="share of the true class")
-        bar.outline.set_visible(False)
-        return svg(figure)
-
-
-def class_bars(classes: Sequence[ClassResult]) -> str:
-    """Accuracy of every class, the worst on top, with its number of pictures."""
-    with styled():
-        shown = sorted((c for c in classes if c.n), key=lambda c: c.accuracy or 0.0)[:MOST_CLASSES_SHOWN]
-        figure = Figure(figsize=(3.6, 0.6 + 0.26 * len(shown)), layout="constrained")
-        axes = figure.subplots()
-        places = range(len(shown))
-        axes.barh(places, [c.accuracy or 0.0 for c in shown], color=BLUE, height=0.7)
-        for place, c in zip(places, shown, strict=True):
-            axes.text(1.02, place, f"{c.correct} of {c.n}", va="center", fontsize=8, color=FAINT)
-        axes.set_yticks(places, [c.label for c in shown])
-        axes.set(xlim=(0, 1))
-        axes.xaxis.set_major_formatter(PercentFormatter(1.0))
-        axes.invert_yaxis()
-        return svg(figure)
+        return inline(figure)
 
 
 def running_mean(values: np.ndarray, width: int) -> np.ndarray:

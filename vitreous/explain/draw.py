@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 READ, EFFECT = "cividis", "RdBu_r"
+OPAQUE = 0.75  # of the map where it is largest
 MARKED = 3  # patches outlined on the picture
 UNPROVEN = (Verdict.UNTESTED, Verdict.REFUTED)
 
@@ -44,30 +45,57 @@ def figure(explanation: Map, image: int = 0, check: MapCheck | None = None) -> "
     from matplotlib.figure import Figure
 
     with styled():
-        made = Figure(figsize=(7.4, 4.35), layout="constrained")
-        left, right = made.subplots(1, 2)
+        made = Figure(figsize=(10.4, 4.35), layout="constrained")
+        left, middle, right = made.subplots(1, 3)
         question, values = explanation.question, explanation.values[image].cpu()
         left.imshow(seen(question, image), extent=_extent(question), interpolation="nearest")
         mark(left, values)
         left.set_title("as the model sees it; the map's first patches outlined", fontsize=8, color=FAINT)
+        overlay(middle, explanation, image)
+        middle.set_title("the map over the picture in grey", fontsize=8, color=FAINT)
         draw(right, explanation, image, check)
         right.set_title("\n".join(textwrap.wrap(explanation.caption, 46)), fontsize=9.5)
-        for axes in (left, right):
+        for axes in (left, middle, right):
             axes.set(xticks=[], yticks=[])
         verdict = check.verdict.value if check is not None else Verdict.UNTESTED.value
-        note = "\n".join(textwrap.wrap(explanation.stamp(image, verdict), 118))
+        note = "\n".join(textwrap.wrap(explanation.stamp(image, verdict), 165))
         made.supxlabel(note, fontsize=7, color=FAINT, x=0.01, ha="left")
         return made
+
+
+def overlay(axes: "Axes", explanation: Map, image: int) -> None:
+    """The map over the picture in grey, the more opaque the further from zero."""
+    values = explanation.values[image].cpu()
+    low, top = limits(explanation, values)
+    grey = seen(explanation.question, image).mean(axis=2)
+    extent = _extent(explanation.question)
+    axes.imshow(grey, cmap="gray", vmin=0, vmax=1, extent=extent, interpolation="nearest")
+    opacity = (values.abs() / max(abs(low), top)).clamp(0, 1) * OPAQUE
+    axes.imshow(
+        values.numpy(), cmap=_colours(explanation), vmin=low, vmax=top, alpha=opacity.numpy(), extent=extent,
+        interpolation="nearest",
+    )  # fmt: skip
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+
+
+def limits(explanation: Map, values: Tensor) -> tuple[float, float]:
+    """The ends of the colour scale: about zero for what bears on the score, from zero up for what was read."""
+    effect = explanation.kind in (Kind.GRADIENT, Kind.INTERVENTION)
+    top = float(values.abs().max() if effect else values.max()) or 1.0
+    return -top if effect else min(float(values.min()), 0.0), top
+
+
+def _colours(explanation: Map) -> str:
+    return EFFECT if explanation.kind in (Kind.GRADIENT, Kind.INTERVENTION) else READ
 
 
 def draw(axes: "Axes", explanation: Map, image: int, check: MapCheck | None = None) -> None:
     """The map itself with its colour bar; hatched as long as nothing supports it."""
     values = explanation.values[image].cpu()
-    effect = explanation.kind in (Kind.GRADIENT, Kind.INTERVENTION)
-    top = float(values.abs().max() if effect else values.max()) or 1.0
-    low = -top if effect else min(float(values.min()), 0.0)
+    low, top = limits(explanation, values)
     picture = axes.imshow(
-        values.cpu().numpy(), cmap=EFFECT if effect else READ, vmin=low, vmax=top, extent=_extent(explanation.question),
+        values.numpy(), cmap=_colours(explanation), vmin=low, vmax=top, extent=_extent(explanation.question),
         interpolation="nearest",
     )  # fmt: skip
     _grid(axes, values.shape)
@@ -89,7 +117,10 @@ def mark(axes: "Axes", values: Tensor) -> None:
         row, column = divmod(place, columns)
         axes.add_patch(Rectangle((column, row), 1, 1, fill=False, edgecolor="black", linewidth=2.6))
         axes.add_patch(Rectangle((column, row), 1, 1, fill=False, edgecolor="white", linewidth=1.3))
-        axes.text(column + 1.15, row + 0.5, str(rank), color="white", fontsize=8, va="center", path_effects=_halo())
+        axes.text(
+            column + 0.5, row + 0.5, str(rank), color="white", fontsize=8, ha="center", va="center",
+            path_effects=_halo(),
+        )  # fmt: skip
 
 
 def save(explanation: Map, path: Path, image: int = 0, report: Report | None = None) -> None:

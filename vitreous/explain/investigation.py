@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 
 from vitreous.base.errors import ConfigError
 from vitreous.base.progress import progress as progress_bar
@@ -25,6 +26,9 @@ from vitreous.explain.verification.randomisation import randomisation, untrained
 from vitreous.explain.verification.verdict import judge
 from vitreous.explain.verification.verify import verify as run_tests
 from vitreous.explain.verification.views import views
+from vitreous.pictures.images import read_image
+from vitreous.prediction import as_list
+from vitreous.report.page import thumbnail
 
 logger = logging.getLogger("vitreous")
 
@@ -38,6 +42,8 @@ COARSE_SHARE = {"occlusion": 0.25, "rise": 0.128, "integrated_gradients": 0.25} 
 PASSES = {"rise": 500.0, "grad_attention": 3.3, "chefer": 3.3, "integrated_gradients": 64 * 3.3}
 COUNTED = {"occlusion": 0, "rise": 1000}  # passes told besides those of the tests, which share occlusion's
 VIEWS, SEEDS = 8, 3
+SIDE = 640  # pixels of the photograph on the page
+PATIENCE = 30.0  # seconds of tests that are run unasked
 SHORTER = 0.6  # a pass without the removed patches, beside a whole one, on average
 
 
@@ -46,7 +52,7 @@ def investigate(
     image: Any,
     *,
     method: str = "occlusion",
-    verify: bool = True,
+    verify: bool | None = None,
     target: Target = None,
     instead_of: Target = None,
     out: str | Path | None = None,
@@ -63,7 +69,8 @@ def investigate(
         subject: a classifier or a bare model.
         image: one picture; see `ask`.
         method: the map to put beside attention, one of `METHODS`.
-        verify: all tests that a verdict needs, random weights included; else the quick ones of one operator.
+        verify: True for all tests that a verdict needs, random weights included; False for the quick ones of one
+            operator; None for all where they take less than 30 s.
         target: class index or name; None for the most probable.
         instead_of: the class of a contrast: why the target and not this one?
         out: a folder for `index.html`, pictures and JSON, written as by `Findings.save`; None for none.
@@ -88,9 +95,7 @@ def investigate(
     if isinstance(subject, Classifier):
         subject.check_head()
     try:
-        work.test(list(dict.fromkeys([method, "occlusion"])), "full" if verify else "quick")
-        if verify:
-            work.against_random_weights()
+        work.run(list(dict.fromkeys([method, "occlusion"])), verify)
     except KeyboardInterrupt:
         found.unfinished = "Interrupted: what was not done by then is missing, and untested."
         work.save()
@@ -104,7 +109,11 @@ def _read(question: Question, image: Any) -> Findings:
     headed = question.target is not None
     path = image if isinstance(image, (str, Path)) else None
     found = Findings(
-        "picture" if path is None else Path(path).name, question, reads, logit_lens(question) if headed else None
+        name="picture" if path is None else Path(path).name,
+        question=question,
+        read=reads,
+        lens=logit_lens(question) if headed else None,
+        photograph=_photograph(question, image),
     )
     found.maps["attention"] = attention(question)
     if isinstance(question.subject, Classifier) and "source" in question.subject.provenance:
@@ -115,6 +124,15 @@ def _read(question: Question, image: Any) -> Findings:
     if not headed:
         found.unfinished = "This model has no head, so there is no answer to explain: this is only where it reads from."
     return found
+
+
+def _photograph(question: Question, image: Any) -> str:
+    """The picture as it was before any preprocessing, as a `data:` address; empty where there was no such."""
+    if not isinstance(question.subject, Classifier) or question.subject.config.in_channels != 3:
+        return ""
+    (whole,) = as_list(image)
+    pixels = read_image(whole)  # (3, H, W) uint8
+    return thumbnail(Image.fromarray(pixels.permute(1, 2, 0).numpy()), SIDE)
 
 
 class _Work:
@@ -129,12 +147,26 @@ class _Work:
         if self.out is not None:
             self.found.save(self.out)
 
-    def test(self, methods: list[str], budget: str) -> None:
-        """The maps of these methods beside attention, and the tests of all."""
+    def run(self, methods: list[str], verify: bool | None) -> None:
+        """The maps of these methods beside attention, their tests, and random weights, as far as is asked for."""
+        wanted = [name for name in methods if name not in self.found.maps]
+        second = self._seconds()
+        quick, full = (second * self._work(wanted, budget) for budget in ("quick", "full"))
+        if verify is None:
+            verify = full < PATIENCE
+            if not verify:
+                left = f"Only the quick tests were run: all would take about {full:,.0f} s (--verify, or verify=True)."
+                self.found.notes.append(("tests", left))
+                logger.info(left)
+        logger.info("about %.0f s: passes of %.0f ms, many of them shorter", full if verify else quick, 1000 * second)
+        self.test(wanted, "full" if verify else "quick")
+        if verify:
+            self.against_random_weights()
+
+    def test(self, wanted: list[str], budget: str) -> None:
+        """The maps of these methods, and the tests of all maps."""
         found = self.found
-        wanted = [name for name in methods if name not in found.maps]
         count = passes(self.question, budget, len(found.maps) + len(wanted))
-        self._announce(wanted, count, weights=budget == "full")
         how: dict[str, Any] = {"batch_size": self.batch_size, "seed": self.seed}
         total = count + sum(COUNTED.get(name, 0) for name in wanted)
         with progress_bar("removing patches", total, unit="passes", show=self.progress) as advance:
@@ -170,15 +202,14 @@ class _Work:
                     )
                 self.save()
 
-    def _announce(self, wanted: list[str], count: int, *, weights: bool) -> None:
-        """Say how long it will take, from the time of one batch."""
-        second = self._seconds()
-        total = SHORTER * count + sum(self._passes(name) for name in wanted)
-        if weights:
-            each = (COARSE_SHARE.get(name, 1.0) * self._passes(name) for name in (*self.found.maps, *wanted))
+    def _work(self, wanted: list[str], budget: str) -> float:
+        """Forward passes, whole ones, that the maps and the tests of a budget cost."""
+        maps = (*self.found.maps, *wanted)
+        total = SHORTER * passes(self.question, budget, len(maps)) + sum(self._passes(name) for name in wanted)
+        if budget == "full":
+            each = (COARSE_SHARE.get(name, 1.0) * self._passes(name) for name in maps)
             total += VIEWS * (1 + SEEDS) * sum(each)
-        said = "about %s s: %s forward passes of %.0f ms, many of them shorter"
-        logger.info(said, f"{second * total:,.0f}", f"{count:,}", 1000 * second)
+        return total
 
     def _seconds(self) -> float:
         """One forward pass, seconds, in a batch as the tests run them."""

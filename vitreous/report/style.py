@@ -15,6 +15,7 @@ STYLE: dict[str, Any] = {
     "svg.fonttype": "none",
     "axes.edgecolor": FAINT,
     "axes.labelcolor": INK,
+    "text.color": INK,
     "xtick.color": INK,
     "ytick.color": INK,
     "axes.spines.top": False,
@@ -28,6 +29,30 @@ def svg(figure: "Figure") -> str:
     text = io.StringIO()
     figure.savefig(text, format="svg", bbox_inches="tight", metadata={"Date": None})
     return text.getvalue()[text.getvalue().index("<svg") :]
+
+
+def inline(figure: "Figure") -> str:
+    """The figure as one `<svg>` element for a page of this package: it takes the page's light or dark colours."""
+    import re
+
+    figure.patch.set_alpha(0.0)
+    for axes in figure.axes:
+        axes.patch.set_alpha(0.0)
+    found = svg(figure)
+    for colour, name in ((INK, "ink"), (FAINT, "faint")):
+        found = found.replace(colour, f"var(--{name})")
+    size = re.search(r'width="([\d.]+)pt" height="([\d.]+)pt"', found)
+    assert size is not None
+    width, height = (round(float(points) * 96 / 72) for points in size.groups())
+    return found.replace(size.group(0), f'width="{width}" height="{height}"', 1)
+
+
+def shades() -> Any:
+    """A colour map from nothing to blue, for whatever page lies below."""
+    from matplotlib.colors import LinearSegmentedColormap, to_rgb
+
+    blue = to_rgb(BLUE)
+    return LinearSegmentedColormap.from_list("shades", [(*blue, 0.0), (*blue, 1.0)])
 
 
 def png(figure: "Figure") -> bytes:

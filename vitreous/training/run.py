@@ -1,5 +1,6 @@
 """Whole runs: fine-tune or pre-train on a data set, measure the result, and keep everything in one folder."""
 
+import json
 import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,9 +20,12 @@ from vitreous.data.dataset import DataSet, Split
 from vitreous.data.open import open_data
 from vitreous.data.partition import train_and_held_out
 from vitreous.evaluation.evaluate import Evaluation, evaluate_split
+from vitreous.evaluation.report import Story
 from vitreous.model import VisionTransformer
 from vitreous.pictures.preprocess import Preprocess
+from vitreous.report.page import rows
 from vitreous.training.ema import exchanged
+from vitreous.training.log import SPEED
 from vitreous.training.loop import How, Loop
 from vitreous.training.recipe import Recipe
 from vitreous.training.state import has_state
@@ -181,10 +185,11 @@ def _run(
         write_text(out / "recipe.toml", recipe.to_toml())
     data = _identity(dataset, train, val, recipe)
 
+    name = "held out" if dataset.unsplit() else "val" if "val" in dataset.splits else "test"
+    how_measured: dict[str, Any] = dict(num_workers=how.num_workers, on_broken=recipe.on_broken)
+
     def measure(progress: bool = False) -> Evaluation | None:
-        if val is None:
-            return None
-        return evaluate_split(clf, val, num_workers=how.num_workers, progress=progress, on_broken=recipe.on_broken)
+        return None if val is None else evaluate_split(clf, val, name, progress=progress, **how_measured)
 
     def measure_midway() -> dict[str, float]:
         found = measure()
@@ -212,9 +217,10 @@ def _run(
         clf.provenance["scores"] = {kind: {"top1": e.top1, "loss": e.loss, "n": e.n} for kind, e in both.items() if e}
         _save(clf, loop.averaged, out)
         val = evaluation.split  # without those that could not be read
-        if processes.is_first():
-            _write_metrics(out, evaluation, average, loop.log, done)
-    return TrainingResult(clf, evaluation, val, loop.log, out, done["samples"], tuple(done["skipped"]), average)
+    result = TrainingResult(clf, evaluation, val, loop.log, out, done["samples"], tuple(done["skipped"]), average)
+    if evaluation is not None and processes.is_first():
+        _write_metrics(result, recipe, done, clf.device)
+    return result
 
 
 def _identity(dataset: DataSet, train: Split, val: Split | None, recipe: Recipe) -> dict[str, Any]:
@@ -248,22 +254,41 @@ def _save(clf: Classifier, averaged: dict[str, torch.Tensor] | None, out: Path) 
         native.write(out / MODEL, clf.checkpoint(), averaged)
 
 
-def _write_metrics(
-    out: Path,
-    evaluation: Evaluation,
-    average: Evaluation | None,
-    log: list[dict[str, Any]],
-    training: dict[str, Any],
-) -> None:
-    more = {"training": training}
-    notes = []
+def _write_metrics(result: TrainingResult, recipe: Recipe, done: dict[str, Any], where: torch.device) -> None:
+    """`metrics.json` and the page."""
+    evaluation, average = result.evaluation, result.average
+    assert evaluation is not None
+    more, notes = {"training": done}, []
     if average is not None:
         more["ema"] = average.to_dict()
         notes.append(
             f"These are the raw weights. Their running average (EMA), in the same file, puts {average.top1:.1%} right: "
             'load it with weights="ema".'
         )
-    evaluation.save(out, log=log, notes=notes, more=more)
+    usual, model = Recipe().to_dict(), result.out / MODEL
+    story = Story(
+        notes=notes,
+        log=result.log,
+        facts=[*_speed(result.out), ("computed on", str(where))],
+        changed=rows({key: value for key, value in recipe.to_dict().items() if value != usual[key]}),
+        commands=[
+            ("Say what is in other pictures:", f"vitreous predict {model} PICTURES"),
+            ("See what an answer depends on:", f"vitreous explain {model} PICTURE --out why"),
+            ("Measure it on other pictures:", f"vitreous evaluate {model} DATA --out measured"),
+            ("Train once more with these settings:", f"vitreous finetune MODEL DATA --out OTHER --recipe "
+             f"{result.out / 'recipe.toml'}"),
+        ],
+    )  # fmt: skip
+    evaluation.save(result.out, story, more)
+
+
+def _speed(out: Path) -> list[tuple[str, str]]:
+    """How long the training took, from the log of its speed."""
+    lines = [json.loads(line) for line in (out / SPEED).read_text(encoding="utf-8").splitlines()]
+    seconds = sum(line["seconds"] for line in lines)
+    images = sum(line["seconds"] * line["images_per_s"] for line in lines)
+    minutes = f"{seconds / 60:,.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
+    return [("trained in", f"{minutes}, {images / max(seconds, 1e-9):,.0f} images/s")]
 
 
 def _prepare_folder(out: Path, resume: bool) -> None:

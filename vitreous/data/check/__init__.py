@@ -1,6 +1,6 @@
 """Look for everything that would spoil training, before training."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from itertools import chain
 from pathlib import Path
 
@@ -34,12 +34,14 @@ def check(data: str | Path | DataSet, *, num_workers: int | None = None, progres
         found[kind].append(item)
     counts = {name: dict(zip(split.classes, split.counts(), strict=True)) for name, split in dataset.splits.items()}
     findings = tuple(Finding(kind, tuple(found[kind])) for kind in KINDS if kind in found)
+    sides = Counter((look.width, look.height) for look in seen.looks if look.width and look.height)
     return Check(
         dataset.root.resolve().name if dataset.root.exists() else str(dataset.root),
         len(seen.looks),
         sum(look.size for look in seen.looks),
         counts,
         findings,
+        dict(sides),
     )
 
 

@@ -7,7 +7,7 @@ Severity = Literal["error", "warning"]
 
 
 @dataclass(frozen=True)
-class Kind:
+class Fault:
     """One thing that can be wrong.
 
     Args:
@@ -21,50 +21,50 @@ class Kind:
     advice: str
 
 
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, Fault] = {
     # Training stops, or lacks them.
-    "missing": Kind("error", "listed picture that is not there", "correct the path, or take the row out"),
-    "empty": Kind("error", "empty file", "get it anew, or delete it"),
-    "cut off": Kind("error", "picture cut off before its end", "get it anew, or delete it"),
-    "unreadable": Kind("error", "picture that cannot be read", "get it anew, or delete it"),
-    "too large": Kind("error", "picture with more pixels than are allowed", "make it smaller"),
-    "loose": Kind("error", "picture in no class folder", "move it into the folder of its class"),
+    "missing": Fault("error", "listed picture that is not there", "correct the path, or take the row out"),
+    "empty": Fault("error", "empty file", "get it anew, or delete it"),
+    "cut off": Fault("error", "picture cut off before its end", "get it anew, or delete it"),
+    "unreadable": Fault("error", "picture that cannot be read", "get it anew, or delete it"),
+    "too large": Fault("error", "picture with more pixels than are allowed", "make it smaller"),
+    "loose": Fault("error", "picture in no class folder", "move it into the folder of its class"),
     # Training learns, or measures, what is wrong.
-    "one class": Kind("error", "no other class than this", "a classifier needs two at least"),
-    "unknown class": Kind(
+    "one class": Fault("error", "no other class than this", "a classifier needs two at least"),
+    "unknown class": Fault(
         "error", "class to measure that is never trained on", "add training pictures, or take it out"
     ),
-    "similar names": Kind("error", "classes named alike but for case or spaces", "make them one, or tell them apart"),
-    "copies across splits": Kind("error", "leakage: the same picture in several splits", "keep it in one"),
-    "copies across classes": Kind("error", "the same picture in several classes", "decide which is right"),
+    "similar names": Fault("error", "classes named alike but for case or spaces", "make them one, or tell them apart"),
+    "copies across splits": Fault("error", "leakage: the same picture in several splits", "keep it in one"),
+    "copies across classes": Fault("error", "the same picture in several classes", "decide which is right"),
     # Training goes on, maybe not as meant.
-    "near-copies across splits": Kind(
+    "near-copies across splits": Fault(
         "warning", "nearly the same picture in several splits", "look: it may be leakage"
     ),
-    "near-copies across classes": Kind("warning", "nearly the same picture in several classes", "is a label wrong?"),
-    "copies in a class": Kind("warning", "the same picture several times in a class", "keep one of them"),
-    "near-copies in a class": Kind("warning", "nearly the same picture in a class", "look: they may be one picture"),
-    "imbalance": Kind("warning", "largest class far above the smallest", "look at the accuracy of each class"),
-    "few pictures": Kind("warning", "class with very few pictures to train on", "add some"),
-    "not measured": Kind("warning", "class that is trained on and not measured", "add some of it to val or test"),
-    "empty class": Kind("warning", "class folder without pictures", "fill it, or delete it"),
-    "split name": Kind(
+    "near-copies across classes": Fault("warning", "nearly the same picture in several classes", "is a label wrong?"),
+    "copies in a class": Fault("warning", "the same picture several times in a class", "keep one of them"),
+    "near-copies in a class": Fault("warning", "nearly the same picture in a class", "look: they may be one picture"),
+    "imbalance": Fault("warning", "largest class far above the smallest", "look at the accuracy of each class"),
+    "few pictures": Fault("warning", "class with very few pictures to train on", "add some"),
+    "not measured": Fault("warning", "class that is trained on and not measured", "add some of it to val or test"),
+    "empty class": Fault("warning", "class folder without pictures", "fill it, or delete it"),
+    "split name": Fault(
         "warning", "folder named like a split, in the wrong place", "splits come first: train/CLASS/picture"
     ),
-    "nested": Kind("warning", "folder within a class folder", "its pictures count for the outer one: is that meant?"),
-    "left out": Kind("warning", "folder beside the splits, left out", "move it if it belongs to one"),
-    "hidden": Kind("warning", "hidden folder or file with pictures, left out", "rename it if they belong to the data"),
-    "odd class": Kind("warning", "class whose name starts with _", "is it meant to be one?"),
-    "unseen": Kind("warning", "picture left out, as its name does not say so", "give it its suffix"),
-    "wrong suffix": Kind("warning", "picture of another format than its name says", "other programs may refuse it"),
-    "bad name": Kind("warning", "name that is not UTF-8", "rename it: other programs may fail"),
-    "rotated": Kind("warning", "picture stored rotated (EXIF)", "vitreous turns it upright; other programs may not"),
-    "odd mode": Kind("warning", "picture with an unusual colour mode", "vitreous converts it; other programs may not"),
-    "animated": Kind("warning", "animated picture", "its first frame is used"),
-    "enormous": Kind("warning", "very large picture", "make it smaller, and training faster"),
-    "tiny": Kind("warning", "very small picture", "is there anything to see?"),
-    "elongated": Kind("warning", "very long or very high picture", "much of it is cut off or squashed"),
-    "one colour": Kind("warning", "picture of one colour", "delete it if it shows nothing"),
+    "nested": Fault("warning", "folder within a class folder", "its pictures count for the outer one: is that meant?"),
+    "left out": Fault("warning", "folder beside the splits, left out", "move it if it belongs to one"),
+    "hidden": Fault("warning", "hidden folder or file with pictures, left out", "rename it if they belong to the data"),
+    "odd class": Fault("warning", "class whose name starts with _", "is it meant to be one?"),
+    "unseen": Fault("warning", "picture left out, as its name does not say so", "give it its suffix"),
+    "wrong suffix": Fault("warning", "picture of another format than its name says", "other programs may refuse it"),
+    "bad name": Fault("warning", "name that is not UTF-8", "rename it: other programs may fail"),
+    "rotated": Fault("warning", "picture stored rotated (EXIF)", "vitreous turns it upright; other programs may not"),
+    "odd mode": Fault("warning", "picture with an unusual colour mode", "vitreous converts it; other programs may not"),
+    "animated": Fault("warning", "animated picture", "its first frame is used"),
+    "enormous": Fault("warning", "very large picture", "make it smaller, and training faster"),
+    "tiny": Fault("warning", "very small picture", "is there anything to see?"),
+    "elongated": Fault("warning", "very long or very high picture", "much of it is cut off or squashed"),
+    "one colour": Fault("warning", "picture of one colour", "delete it if it shows nothing"),
 }
 
 
@@ -132,13 +132,15 @@ class Check:
         size: bytes of their files.
         counts: split -> class -> pictures.
         findings: errors first, each kind once.
+        sides: (width, height) in pixels -> how many pictures have them.
     """
 
     data: str
     pictures: int
     size: int
     counts: dict[str, dict[str, int]]
-    findings: tuple[Finding, ...] = field(default=())
+    findings: tuple[Finding, ...] = ()
+    sides: dict[tuple[int, int], int] = field(default_factory=dict, repr=False)
 
     @property
     def ok(self) -> bool:

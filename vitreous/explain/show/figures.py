@@ -10,7 +10,7 @@ from vitreous.explain.lens import LogitLens
 from vitreous.explain.methods.reads import ReadoutAttention
 from vitreous.explain.question import Question
 from vitreous.explain.verification.check import MapCheck
-from vitreous.report.style import BLUE, FAINT, ORANGE, styled, svg
+from vitreous.report.style import BLUE, FAINT, ORANGE, inline, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,7 +56,7 @@ def curves(checks: list[MapCheck], operator: str) -> str:
 
     colours = (BLUE, ORANGE, "#7a4fb5")
     with styled():
-        made = Figure(figsize=(7.4, 2.9), layout="constrained")
+        made = Figure(figsize=(9.6, 3.6), layout="constrained")
         panels = made.subplots(1, 2, sharey=True)
         first = checks[0].curves[operator]
         x = np.array(first["fractions"])
@@ -66,8 +66,9 @@ def curves(checks: list[MapCheck], operator: str) -> str:
             if name == "insertion":  # a random order read backwards is a random order
                 low, high = low[::-1], high[::-1]
             axes.fill_between(
-                x if name == "deletion" else 1 - x[::-1], low, high, color="#d5dae2", label="90 % of random orders"
-            )
+                x if name == "deletion" else 1 - x[::-1], low, high, color=FAINT, alpha=0.3, linewidth=0,
+                label="90 % of random orders",
+            )  # fmt: skip
             axes.plot(x, first[f"edges_{name}"], color=FAINT, linestyle=":", label="edges (no model)")
             axes.plot(x, first[f"centre_{name}"], color=FAINT, linestyle="--", linewidth=1, label="centre (no model)")
             for check, colour in zip(checks, colours, strict=False):
@@ -77,8 +78,9 @@ def curves(checks: list[MapCheck], operator: str) -> str:
             axes.set(xlabel="share of the patches", title=title, xlim=(0, 1), ylim=(0, 1.02))
             axes.title.set_fontsize(9)
         panels[0].set_ylabel(f"p({checks[0].label})")
-        panels[1].legend(frameon=False, fontsize=7.5, loc="lower right")
-        return svg(made)
+        handles, labels = panels[1].get_legend_handles_labels()
+        made.legend(handles, labels, frameon=False, fontsize=8, loc="outside lower center", ncols=3)
+        return inline(made)
 
 
 def lens(read: LogitLens, image: int, label: str) -> str:
@@ -86,11 +88,11 @@ def lens(read: LogitLens, image: int, label: str) -> str:
     from matplotlib.figure import Figure
 
     with styled():
-        made = Figure(figsize=(7.4, 2.1), layout="constrained")
+        made = Figure(figsize=(9.6, 2.3), layout="constrained")
         axes = made.subplots()
         p = read.probability[image].cpu().numpy()
         places = np.arange(len(p)) / 2
         axes.plot(places, p, color=BLUE, marker="o", markersize=3)
         axes.set(xlabel="blocks passed", ylabel=f"p({label})", ylim=(0, 1.02), xlim=(0, places[-1]))
         axes.set_xticks(range(int(places[-1]) + 1))
-        return svg(made)
+        return inline(made)

@@ -1,6 +1,5 @@
 """One self-contained HTML page, with its pictures and numbers beside it: what was read, what was tested, what holds."""
 
-import base64
 import io
 import json
 import math
@@ -23,6 +22,7 @@ from vitreous.explain.removal import CAVEATS
 from vitreous.explain.show import figures
 from vitreous.explain.verification.check import MapCheck
 from vitreous.explain.verification.verdict import Thresholds, Verdict
+from vitreous.report.page import data_address, render
 from vitreous.report.style import png
 
 SIDE = 480  # pixels of the picture on the page
@@ -33,7 +33,7 @@ class Findings:
     """What is known of one picture so far; the page can be written at any moment.
 
     Args:
-        name: of the picture.
+        name: the picture's name.
         question: the model, the picture and the class.
         read: attention of all layers and heads.
         lens: None for a model without a head.
@@ -42,6 +42,7 @@ class Findings:
         random_maps: method -> its map from a model with random weights.
         notes: what to say about how it was made.
         unfinished: what is missing, where work was cut short.
+        photograph: the picture before any preprocessing, as a `data:` address; empty where there is none.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Findings:
     random_maps: dict[str, Explanation] = field(default_factory=dict)
     notes: list[tuple[str, str]] = field(default_factory=list)
     unfinished: str = ""
+    photograph: str = ""
 
     def save(self, out: str | Path) -> None:
         """Write `index.html`, a PNG of each map and of all heads, and `explanation.json` into the folder."""
@@ -89,19 +91,17 @@ def _to_dict(found: Findings) -> dict[str, Any]:
 
 
 def _page(found: Findings, files: dict[str, bytes]) -> str:
-    import jinja2
-
     question = found.question
-    template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(
-        (Path(__file__).parent / "page.html").read_text(encoding="utf-8")
-    )
     headed = question.target is not None
     stride = question.model.config.stride
-    return template.render(
-        title=f"{found.name}: what the model reads, and what its answer depends on",
+    return render(
+        "explain/show/page.html",
+        title=f"{found.name}: what the answer depends on",
+        answer=_answer(found),
         subtitle=f"{_count(question.model)} parameters, {question.grid[0]}x{question.grid[1]} patches of "
         f"{stride[0]}x{stride[1]} pixels.",
         unfinished=found.unfinished,
+        photograph=found.photograph,
         seen=_picture(question),
         guesses=_guesses(question) if headed else [],
         target=question.label(0) if headed else "",
@@ -116,16 +116,35 @@ def _page(found: Findings, files: dict[str, bytes]) -> str:
         random_maps=[
             {
                 "words": f"{e.method.replace('_', ' ')}: {_alike(found.maps[name].values, e.values)}",
-                "picture": _data(png(draw.figure(e, 0))),
+                "picture": data_address(png(draw.figure(e, 0))),
             }
             for name, e in found.random_maps.items()
         ],
         prefix_note=_prefix_note(found.read, question),
-        heads=_data(files["attention-of-all-heads"]),
+        heads=data_address(files["attention-of-all-heads"]),
         lens=None if found.lens is None else figures.lens(found.lens, 0, question.label(0)),
         about=found.notes,
         number=_number,
     )
+
+
+def _answer(found: Findings) -> list[str]:
+    """What taking away a few patches does, in sentences: first by occlusion, which measured it, then by other maps."""
+    said = []
+    for name in sorted(found.checks, key=lambda name: name != "occlusion"):
+        check, patches = found.checks[name], found.question.grid[0] * found.question.grid[1]
+        drawn = check.curves[check.tests[0].operator]
+        few = max(round(0.05 * patches), 1)
+        at = min(range(len(drawn["fractions"])), key=lambda i: abs(drawn["fractions"][i] * patches - few))
+        few = round(drawn["fractions"][at] * patches)
+        which = f"the {few} patches" if few > 1 else "the patch"
+        others = f"{few} patches taken at random" if few > 1 else "a patch taken at random"
+        said.append(
+            f"Without {which} of {patches} that {name.replace('_', ' ')} ranks first, p({check.label}) goes from "
+            f"{check.probability:.2f} to {drawn['deletion'][at]:.2f}; without {others}, to "
+            f"{drawn['random_middle'][at]:.2f}."
+        )
+    return said
 
 
 def _map(name: str, explanation: Explanation, found: Findings, picture: bytes) -> dict[str, Any]:
@@ -141,8 +160,9 @@ def _map(name: str, explanation: Explanation, found: Findings, picture: bytes) -
     return {
         "name": f"{explanation.method.replace('_', ' ')}: {explanation.caption[0].lower()}{explanation.caption[1:]}",
         "caption": explanation.caption,
-        "verdict": (Verdict.UNTESTED if check is None else check.verdict).value,
-        "picture": _data(picture),
+        "verdict": (verdict := Verdict.UNTESTED if check is None else check.verdict).value,
+        "chip": {Verdict.REFUTED: "bad", Verdict.CONSISTENT: "good"}.get(verdict, ""),
+        "picture": data_address(picture),
         "sentence": sentence,
         "reasons": [] if check is None else [*check.reasons, *check.remarks],
     }
@@ -212,11 +232,7 @@ def _picture(question: Question) -> str:
     image = image.resize((image.width * scale, image.height * scale), Image.Resampling.NEAREST)
     data = io.BytesIO()
     image.save(data, "PNG")
-    return _data(data.getvalue())
-
-
-def _data(png: bytes) -> str:
-    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
+    return data_address(data.getvalue())
 
 
 def _number(value: float) -> str:
