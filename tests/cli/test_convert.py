@@ -9,6 +9,7 @@ from tests.conftest import tiny
 from vitreous.classifier import Classifier, load
 from vitreous.cli.main import app
 from vitreous.pictures.preprocess import Preprocess
+from vitreous.weights.families import FAMILIES
 
 
 def saved(folder: Path, **overrides: object) -> Path:
@@ -38,4 +39,11 @@ def test_what_cannot_be_expressed_is_refused(tmp_path: Path) -> None:
     assert "GELU tanh in place of erf" in err
     assert not (tmp_path / "model.npz").exists()
     assert convert(source, tmp_path / "model.npz", "--to", "google", "--allow-changes")[0] == 0
-    assert convert(source, tmp_path / "model.npz", "--to", "keras")[0] == 2
+    code, _, err = convert(source, tmp_path / "model.npz", "--to", "kears")
+    assert code == 1
+    assert "unknown family 'kears'" in err
+
+
+def test_the_help_names_every_family() -> None:
+    result = CliRunner().invoke(app, ["convert", "--help"], env={"COLUMNS": "200"})
+    assert [name for name in FAMILIES if name not in result.stdout] == []

@@ -38,6 +38,8 @@ FORMATS = {
     "huggingface": ("huggingface", "folder"),
     "torchvision": ("torchvision", "model.safetensors"),
     "torchvision pickle": ("torchvision", "model.pth"),
+    "mmpretrain": ("mmpretrain", "model.safetensors"),
+    "mmpretrain pickle": ("mmpretrain", "model.pth"),
     "native": ("native", "model.safetensors"),
 }
 GAP = {"mean over patches", "mean beside a class token", "norm after the mean"}
@@ -49,6 +51,7 @@ CANNOT = {
     "timm pickle": {"pre-logits", "backbone with pre-logits", "mean beside a class token"},
     "huggingface": {"pre-logits", *GAP, *HYBRIDS},
     "torchvision": {"rectangle", "oblong patches", "grey", "backbone", "backbone with pre-logits", *GAP, *HYBRIDS},
+    "mmpretrain": {"mean over patches", "mean beside a class token", "backbone with pre-logits", *HYBRIDS},
     "native": set(),
 }
 
@@ -96,10 +99,10 @@ def test_there_and_back(target, shape, tmp_path):
         assert_near(back.model(x), clf.model(x))
 
 
-@pytest.mark.parametrize("target", ["timm", "timm file", "torchvision", "huggingface", "native"])
+@pytest.mark.parametrize("target", ["timm", "timm file", "torchvision", "huggingface", "mmpretrain", "native"])
 def test_what_comes_back_without_being_told(target, tmp_path):
     family, name = FORMATS[target]
-    clf = classifier(family if family in ("timm", "torchvision", "huggingface") else "google")
+    clf = classifier("google" if family == "native" else family)
     notes = convert(clf, tmp_path / name, to=family)
     assert any("positions" in note for note in notes) == (family != "native")
     back = load(tmp_path / name)

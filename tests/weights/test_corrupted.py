@@ -24,7 +24,7 @@ from vitreous.base.errors import WeightsError
 from vitreous.classifier import Classifier
 from vitreous.pictures.preprocess import Preprocess
 from vitreous.weights.checkpoint import Hints
-from vitreous.weights.convert import Family, convert
+from vitreous.weights.convert import convert
 from vitreous.weights.npz import NpzReader
 from vitreous.weights.sniff import read_checkpoint
 
@@ -38,7 +38,7 @@ def classifier(**overrides: object) -> Classifier:
     return Classifier(model, Preprocess(size=model.config.image_size), [f"class {i}" for i in range(7)])
 
 
-def writer(to: Family) -> Callable[[Path], None]:
+def writer(to: str) -> Callable[[Path], None]:
     def write(path: Path) -> None:
         convert(classifier(), path, to=to, allow_changes=True)
 

@@ -1,6 +1,5 @@
 """`vitreous convert`: hand a model on to another library."""
 
-import enum
 from pathlib import Path
 from typing import Annotated
 
@@ -11,22 +10,19 @@ from vitreous.cli.opening import classifier
 from vitreous.cli.output import results
 
 
-class Family(str, enum.Enum):
-    """Whose code is to read the result."""
-
-    google = "google"
-    timm = "timm"
-    huggingface = "huggingface"
-    torchvision = "torchvision"
-    native = "native"
-
-
 def convert(
     source: Model,
     dest: Annotated[
         Path, typer.Argument(help="What to write: a file, or for huggingface a folder.", show_default=False)
     ],
-    to: Annotated[Family, typer.Option("--to", help="Whose code is to read it.", show_default=False)],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            help="Whose code is to read it: google, timm, huggingface, torchvision, mmpretrain, or native.",
+            show_default=False,
+        ),
+    ],
     image_size: ImageSize = None,
     num_classes: NumClasses = None,
     weights: Weights = None,
@@ -41,5 +37,5 @@ def convert(
     from vitreous.weights.convert import convert as write
 
     clf = classifier(source, image_size=image_size, num_classes=num_classes, weights=weights, device="cpu")
-    write(clf, dest, to=to.value, allow_changes=allow_changes)
+    write(clf, dest, to=to, allow_changes=allow_changes)
     results.print(str(dest), soft_wrap=True, markup=False)

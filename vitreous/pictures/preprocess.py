@@ -27,6 +27,9 @@ PRESETS: dict[str, dict[str, Any]] = {
     "google": dict(resize="squash", interpolation="bilinear", antialias=False),  # vit_jax `input_pipeline.py`
     "timm": dict(resize="short", interpolation="bicubic", antialias=True, crop_fraction=0.9),  # AugReg: 248, then 224
     "huggingface": dict(resize="squash", interpolation="bilinear", antialias=True),  # `ViTImageProcessor`
+    "mmpretrain": dict(  # `configs/_base_/datasets/imagenet_bs64_pil_resize.py` of ViT: short side 256, then 224
+        resize="short", interpolation="bilinear", antialias=True, crop_fraction=224 / 256
+    ),
     "torchvision": dict(  # `ViT_B_16_Weights.IMAGENET1K_V1`: 256, then 224
         resize="short",
         interpolation="bilinear",

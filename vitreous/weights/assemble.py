@@ -7,7 +7,6 @@ one copy of the weights is in memory.
 """
 
 import logging
-import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,9 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitreous.base.errors import ConfigError, WeightsError
-from vitreous.config import ResNetConfig, Size, ViTConfig
+from vitreous.base.errors import WeightsError
+from vitreous.config import Size, ViTConfig
 from vitreous.skeleton import empty_model
+from vitreous.weights.architecture import Sizes, infer_config
 from vitreous.weights.checkpoint import Hints, check_names, check_shapes
 from vitreous.weights.foreign import refuse_foreign
 from vitreous.weights.names import Names
@@ -33,9 +33,6 @@ LeftOut = Sequence[tuple[str, str]]  # pattern of names, and why the model does 
 # Names besides those of our own model: query, key and value apart, and LayerScale.
 PARTS = ("query", "key", "value")
 SCALES = {"attention.out": "scale1", "mlp.fc2": "scale2"}
-
-# Heads by width, in all published models of these families (Touvron et al. 2021; Dosovitskiy et al. 2021; timm).
-HEADS = {192: 3, 384: 6, 512: 8, 640: 10, 768: 12, 1024: 16, 1280: 16, 1408: 16, 1664: 16}
 
 
 @dataclass
@@ -79,9 +76,15 @@ def assemble(
     """
     theirs, reasons = _rename(stored, names, left_out)
     shapes = {ours: tuple(stored.tensors[name].shape) for ours, name in theirs.items()}
-    sizes = [size for size in (image_size, hints.image_size) if size is not None]
     table = names.as_in(stored.tensors)
-    config = _infer_config(shapes, stored.source, settings, sizes, hints)
+    config = infer_config(
+        _sizes(shapes, stored.source),
+        stored.source,
+        settings,
+        stated=[image_size] if image_size is not None else [],
+        asked=hints.image_size,
+        num_heads=hints.num_heads,
+    )
     rules = _rules(config, shapes)
 
     expected = {
@@ -135,17 +138,11 @@ def _rename(stored: Stored, names: Names, left_out: LeftOut) -> tuple[dict[str, 
     return theirs, {why: f"{n} tensor{'s' if n > 1 else ''}" for why, n in reasons.items()}
 
 
-def _infer_config(
-    shapes: Mapping[str, Shape], source: str, settings: Mapping[str, Any], sizes: Sequence[Size], hints: Hints
-) -> ViTConfig:
-    """The architecture, read off the shapes.
+def _sizes(shapes: Mapping[str, Shape], source: str) -> Sizes:
+    """What the shapes say, by our names.
 
-    Args:
-        shapes: of the tensors, by our names.
-        source: what messages call the file.
-        settings: fields of `ViTConfig` that no shape tells.
-        sizes: image sizes that the positions may be for; a square grid is found without.
-        hints: what the user says.
+    Raises:
+        WeightsError: tensors that every ViT has are missing or have other dimensions.
     """
 
     def shape(pattern: str, ndim: int) -> Shape:
@@ -157,76 +154,29 @@ def _infer_config(
             )
         return found
 
-    width, channels, *patch = shape("patch_embedding.projection.weight", 4)
+    width, channels, *kernel = shape("patch_embedding.projection.weight", 4)
     mlp_dim = shape(r"blocks\.\d+\.mlp\.fc1\.weight", 2)[0]
     if shape(r"blocks\.\d+\.mlp\.fc2\.weight", 2)[1] * 2 == mlp_dim:
         raise WeightsError(
             f"{source} is not the classic ViT: it has a SwiGLU in place of the MLP (fc2 is half as wide)"
         )
-    resnet = _infer_resnet(shapes, settings)
-    stride = tuple(p * (resnet.stride if resnet else 1) for p in patch)
-    has_cls = "cls_token" in shapes
-    grid = _infer_grid(shape("position_embedding", 3)[1], has_cls, (stride[0], stride[1]), sizes, source)
-    heads = settings.get("num_heads") or hints.num_heads or _known_heads(width, mlp_dim, has_cls)
-    if heads is None:
-        raise WeightsError(
-            f"{source} does not say how many attention heads it has, and no published model is "
-            f"{width} wide{'' if has_cls else ' without a class token'}: give num_heads=..."
-        )
-    derived = dict(
-        image_size=(grid[0] * stride[0], grid[1] * stride[1]),
-        patch_size=tuple(patch),
-        in_channels=shape("stem.root.weight", 4)[1] if resnet else channels,
-        hidden_size=width,
-        num_layers=len({m[1] for name in shapes if (m := re.match(r"blocks\.(\d+)\.", name))}),
-        num_heads=heads,
-        mlp_dim=mlp_dim,
-        num_classes=shape("head.weight", 2)[0] if "head.weight" in shapes else 0,
-        classifier="token" if has_cls else "gap",
-        representation_size=shape("pre_logits.weight", 2)[0] if "pre_logits.weight" in shapes else None,
-        resnet=resnet,
-    )
-    own = {field: value for field, value in settings.items() if field not in ("num_heads", "resnet")}
-    try:
-        return ViTConfig(**{**derived, **own})
-    except ConfigError as error:
-        raise WeightsError(f"{source}: {error}") from None
-
-
-def _known_heads(width: int, mlp_dim: int, has_cls: bool) -> int | None:
-    if (width, mlp_dim) == (768, 2304):  # timm's first `vit_small`, before AugReg
-        return 8
-    if width == 768 and not has_cls:  # 12 in most, 16 in I-JEPA's
-        return None
-    return HEADS.get(width)
-
-
-def _infer_grid(rows: int, has_cls: bool, stride: Size, sizes: Sequence[Size], source: str) -> Size:
-    """(rows, columns) of patches. With a class token, positions may have a row for it or (`no_embed_class`) not."""
-    possible = (rows - 1, rows) if has_cls else (rows,)
-    for size in sizes:
-        grid = (size[0] // stride[0], size[1] // stride[1])
-        if grid[0] * grid[1] in possible:
-            return grid
-    for patches in possible:
-        side = math.isqrt(max(patches, 0))
-        if patches > 0 and side * side == patches:
-            return side, side
-    raise WeightsError(
-        f"{source} holds positions for {possible[0]} patches, which is no square grid: "
-        "say the image size it was trained at with image_size=(height, width)"
-    )
-
-
-def _infer_resnet(shapes: Mapping[str, Shape], settings: Mapping[str, Any]) -> ResNetConfig | None:
-    if len(shapes.get("stem.root.weight", ())) != 4:
-        return None
+    stem = len(shapes.get("stem.root.weight", ())) == 4
     units = {(int(m[1]), int(m[2])) for name in shapes if (m := re.match(r"stem\.stages\.(\d+)\.(\d+)\.", name))}
     counts = Counter(stage for stage, _ in units)
-    return ResNetConfig(
-        num_layers=tuple(counts[stage] for stage in sorted(counts)),
-        width_factor=shapes["stem.root.weight"][0] / 64,
-        **settings.get("resnet", {}),
+    return Sizes(
+        kernel=(kernel[0], kernel[1]),
+        channels=shapes["stem.root.weight"][1] if stem else channels,
+        hidden_size=width,
+        mlp_dim=mlp_dim,
+        num_layers=len({m[1] for name in shapes if (m := re.match(r"blocks\.(\d+)\.", name))}),
+        num_heads=None,
+        num_classes=shape("head.weight", 2)[0] if "head.weight" in shapes else 0,
+        representation_size=shape("pre_logits.weight", 2)[0] if "pre_logits.weight" in shapes else None,
+        positions=shape("position_embedding", 3)[1],
+        has_cls="cls_token" in shapes,
+        class_row_optional=True,
+        stages=tuple(counts[stage] for stage in sorted(counts)) if stem else None,
+        root_width=shapes["stem.root.weight"][0] if stem else 64,
     )
 
 

@@ -4,7 +4,6 @@ Arrays have flat names with slashes. Dense kernels are (in, out), convolution ke
 (row, column, in, out), and query, key and value keep their heads apart as (D, heads, d).
 """
 
-import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -14,12 +13,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from vitreous.base.errors import ConfigError, WeightsError
+from vitreous.base.errors import WeightsError
 from vitreous.base.files import atomic_write
-from vitreous.config import ResNetConfig, Size, ViTConfig
+from vitreous.config import Size, ViTConfig
 from vitreous.pictures.preprocess import Preprocess
 from vitreous.skeleton import empty_model
+from vitreous.weights.architecture import Sizes, infer_config
 from vitreous.weights.checkpoint import Checkpoint, check_names, check_shapes, split_qkv
+from vitreous.weights.family import Family, constants, never_kept, without_description
 from vitreous.weights.npz import Member, NpzReader, NpzWriter
 
 Shape = tuple[int, ...]
@@ -50,10 +51,8 @@ def read(path: Path, image_size: Size | None = None) -> Checkpoint:
     with NpzReader(path) as archive:
         sources = _sources(archive.members, path)
         shapes = {name: source.shape for name, source in sources.items()}
-        try:
-            config = _infer_config(shapes, path, image_size, _stated_size(archive.comment))
-        except ConfigError as error:
-            raise WeightsError(f"{path}: {error}") from None
+        stated = _stated_size(archive.comment)
+        config = infer_config(_sizes(shapes, path), str(path), {}, stated=[stated] if stated else [], asked=image_size)
         layouts = {layout.google: layout for layout in _layouts(config)}
         check_names(layouts, sources, str(path))
         check_shapes({name: layout.shape for name, layout in layouts.items()}, shapes, str(path))
@@ -235,7 +234,13 @@ def _published(name: str) -> str:
     return name
 
 
-def _infer_config(shapes: Mapping[str, Shape], path: Path, asked: Size | None, stated: Size | None) -> ViTConfig:
+def _sizes(shapes: Mapping[str, Shape], path: Path) -> Sizes:
+    """What the shapes say, by the names of today's vit_jax.
+
+    Raises:
+        WeightsError: arrays that every ViT has are missing or have other dimensions.
+    """
+
     def shape(name: str, ndim: int) -> Shape:
         if len(shapes.get(name, ())) != ndim:
             found = shapes.get(name, "nothing")
@@ -254,36 +259,22 @@ def _infer_config(shapes: Mapping[str, Shape], path: Path, asked: Size | None, s
             f"{path} holds no position embeddings: big_vision's fixed ones (sincos2d) are not stored in its files, "
             "and the paper's model learns them"
         )
-    rows = shape(POSITIONS, 3)[1]
-    resnet = _infer_resnet(shapes)
-    prefix = 1 if "cls" in shapes else 0
-    stride = (p1 * (resnet.stride if resnet else 1), p2 * (resnet.stride if resnet else 1))
-    grid = _infer_grid(rows - prefix, stride, asked, stated, path)
-    return ViTConfig(
-        image_size=(grid[0] * stride[0], grid[1] * stride[1]),
-        patch_size=(p1, p2),
-        in_channels=shape("conv_root/kernel", 4)[2] if resnet else channels,
+    stem = len(shapes.get("conv_root/kernel", ())) == 4
+    units = [(int(m[1]), int(m[2])) for name in shapes if (m := re.match(r"block(\d+)/unit(\d+)/", name))]
+    stages = range(1, max((stage for stage, _ in units), default=0) + 1)
+    return Sizes(
+        kernel=(p1, p2),
+        channels=shapes["conv_root/kernel"][2] if stem else channels,
         hidden_size=width,
+        mlp_dim=mlp_dim,
         num_layers=len({m[1] for name in shapes if (m := re.match(r"Transformer/encoderblock_(\d+)/", name))}),
         num_heads=heads,
-        mlp_dim=mlp_dim,
         num_classes=shape("head/kernel", 2)[1] if "head/kernel" in shapes else 0,
-        classifier="token" if prefix else "gap",
         representation_size=shape("pre_logits/kernel", 2)[1] if "pre_logits/kernel" in shapes else None,
-        resnet=resnet,
-    )
-
-
-def _infer_grid(patches: int, stride: Size, asked: Size | None, stated: Size | None, path: Path) -> Size:
-    side = math.isqrt(max(patches, 0))
-    candidates = [(side * stride[0], side * stride[1]), asked]  # what is asked for may be a size to resize to
-    for size in [stated] if stated else candidates:
-        grid = (size[0] // stride[0], size[1] // stride[1]) if size else (0, 0)
-        if patches > 0 and grid[0] * grid[1] == patches:
-            return grid
-    raise WeightsError(
-        f"{path} holds positions for {patches} patches, which is no square grid: "
-        "say the image size it was trained at with image_size=(height, width)"
+        positions=shape(POSITIONS, 3)[1],
+        has_cls="cls" in shapes,
+        stages=tuple(max((unit for s, unit in units if s == stage), default=0) for stage in stages) if stem else None,
+        root_width=shapes["conv_root/kernel"][3] if stem else 64,
     )
 
 
@@ -292,12 +283,34 @@ def _stated_size(comment: bytes) -> Size | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-def _infer_resnet(shapes: Mapping[str, Shape]) -> ResNetConfig | None:
-    if len(shapes.get("conv_root/kernel", ())) != 4:
-        return None
-    units = [(int(m[1]), int(m[2])) for name in shapes if (m := re.match(r"block(\d+)/unit(\d+)/", name))]
-    stages = max((stage for stage, _ in units), default=0)
-    return ResNetConfig(
-        num_layers=tuple(max(unit for s, unit in units if s == stage) for stage in range(1, stages + 1)),
-        width_factor=shapes["conv_root/kernel"][3] / 64,
-    )
+class Google(Family):
+    """Google's `.npz` files, as vit_jax and big_vision write them; told by the kind of file."""
+
+    name, title = "google", "Google's code"
+    position_resize, preset = "google", "google"
+    imagenet = True
+
+    def check_path(self, path: Path) -> None:
+        if path.suffix != ".npz":
+            raise WeightsError(f"{path}: Google's format is an .npz file, so give a name that ends in .npz")
+
+    def refusals(self, config: ViTConfig, path: Path) -> Iterator[str]:
+        if config.gap_class_token or config.norm_after_pooling:
+            after = config.norm_after_pooling
+            what = "LayerNorm comes after pooling" if after else "a class token stands beside the mean"
+            yield f'its head takes the mean of all tokens after the LayerNorm, but here {what}: write to="timm"'
+
+    def changes(self, config: ViTConfig, path: Path) -> Iterator[str]:
+        yield from constants(config, gelu="tanh", name=self.name)
+
+    def losses(self, checkpoint: Checkpoint, path: Path) -> Iterator[str]:
+        config = checkpoint.config
+        yield from without_description(self, checkpoint, path)
+        if not config.num_classes:
+            yield "the format does not say that the head is missing on purpose: load with num_classes=0"
+        if config.grid[0] != config.grid[1]:
+            yield f"the format does not say that the grid is {config.grid} (vitreous finds it again)"
+        yield from never_kept(self, config)
+
+    def write(self, checkpoint: Checkpoint, path: Path) -> None:
+        write(path, checkpoint.config, checkpoint.tensors)

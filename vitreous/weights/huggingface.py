@@ -9,7 +9,7 @@ from transformers 5.24 `models/vit`, `models/dinov2` and `conversion_mapping.py`
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,9 @@ from vitreous.pictures.preprocess import Preprocess
 from vitreous.weights import backbones, processors
 from vitreous.weights.assemble import assemble
 from vitreous.weights.checkpoint import Checkpoint, Hints, default_preprocess, split_qkv
+from vitreous.weights.family import FILES, WEIGHTS, Beside, Family, antialiased, never_kept, reads_class_token
 from vitreous.weights.names import Names
+from vitreous.weights.safefile import write_safetensors
 from vitreous.weights.stored import Stored
 
 logger = logging.getLogger("vitreous")
@@ -76,35 +78,68 @@ GELUS = {
 KINDS = {"vit": 1e-12, "vit_mae": 1e-12, "vit_msn": 1e-6, "deit": 1e-12, "dinov2": 1e-6}  # and their default eps
 DECODER = (r"decoder\.", "decoder, used in pre-training only")
 POOLER = (r"pooler\.", "pooler, which the classifier does not use")
-WIDE_HEAD = (r"classifier\.", "head over class token and mean of patches together, which this model has not")
+WIDE_HEAD = (r"classifier\.", "head over class token and mean of patches together, which is not in this model")
 
 
-def read(
-    stored: Stored, hints: Hints, config: Mapping[str, Any] | None = None, processor: Mapping[str, Any] | None = None
-) -> Checkpoint:
-    """Read Hugging Face's tensors.
+class HuggingFace(Family):
+    """Hugging Face's `ViT...`, `ViTMAE...`, `ViTMSN...` and `Dinov2...`."""
 
-    Args:
-        stored: the tensors, of all shards.
-        hints: what the user says.
-        config: the content of `config.json`. Without one the family's defaults hold.
-        processor: the content of `preprocessor_config.json`.
+    name, title = "huggingface", "Hugging Face"
+    anchor = r"(vit\.|deit\.|dinov2\.)?embeddings\.patch_embeddings\.projection\.weight"
+    described = ("model_type", "hidden_size")
+    position_resize, preset = "huggingface", "huggingface"
+    kept_rates = ("dropout_rate", "attention_dropout_rate")
 
-    Raises:
-        WeightsError: not a classic ViT, or not whole.
-    """
-    base = next((base for base in BASES if any(name.startswith(base) for name in stored.tensors)), "")
-    stored = stored.renamed({name.removeprefix(base): name for name in stored.tensors})
-    names = stored.tensors
-    dino = any(".layer_scale1." in name for name in names)
-    config = {"model_type": "dinov2" if dino else "vit"} if config is None else config
-    kind = str(config.get("model_type"))
-    if kind not in KINDS:
-        raise WeightsError(f"{stored.source} is a {kind!r} model, not a classic ViT: {', '.join(KINDS)} are read")
+    def read(self, stored: Stored, hints: Hints, beside: Beside) -> Checkpoint:
+        config, processor = beside.config, beside.processor
+        base = next((base for base in BASES if any(name.startswith(base) for name in stored.tensors)), "")
+        stored = stored.renamed({name.removeprefix(base): name for name in stored.tensors})
+        names = stored.tensors
+        dino = any(".layer_scale1." in name for name in names)
+        config = {"model_type": "dinov2" if dino else "vit"} if config is None else config
+        kind = str(config.get("model_type"))
+        if kind not in KINDS:
+            raise WeightsError(f"{stored.source} is a {kind!r} model, not a classic ViT: {', '.join(KINDS)} are read")
+        left_out = _left_out(stored, kind, hints)
+        made = assemble(stored, NAMES, hints, _settings(config, kind, stored.source), left_out, _image_size(config))
+        provenance = {"family": self.name, "model_type": kind, **made.provenance}
+        preprocess, provenance["preprocess"] = _preprocess(processor, made.config, dino, stored.source)
+        classifies = any(str(name).endswith("ForImageClassification") for name in config.get("architectures") or ())
+        pretraining = any(name.startswith("decoder.") for name in names)
+        head_expected = classifies or (not config.get("architectures") and base == "vit." and not pretraining)
+        labels = _labels(config, made.config.num_classes)
+        return Checkpoint(made.config, made.tensors, preprocess, labels, provenance, head_expected)
 
+    def check_path(self, path: Path) -> None:
+        if path.suffix in (*FILES, ".npz"):
+            raise WeightsError(f"{path}: Hugging Face's format is a folder with several files, so give a folder's name")
+
+    def refusals(self, config: ViTConfig, path: Path) -> Iterator[str]:
+        yield from reads_class_token(config)
+        if config.representation_size is not None and config.num_classes:
+            yield (
+                'its ViTForImageClassification has no pre-logits layer: write to="google" or "torchvision", '
+                "or load with num_classes=0 for a ViTModel, whose pooler it is"
+            )
+
+    def losses(self, checkpoint: Checkpoint, path: Path) -> Iterator[str]:
+        size, preprocess = checkpoint.config.image_size, checkpoint.preprocess
+        if not preprocess.antialias:
+            yield antialiased(self)
+        elif preprocess.resize == "short" and size[0] != size[1]:
+            yield "its processor cuts pictures that are not square differently: prepare them with vitreous"
+        yield from never_kept(self, checkpoint.config)
+
+    def write(self, checkpoint: Checkpoint, path: Path) -> None:
+        config = checkpoint.config
+        write_safetensors(path / WEIGHTS, to_huggingface(config, checkpoint.tensors), {"format": "pt"})
+        write_description(path, config, checkpoint.preprocess, checkpoint.labels)
+
+
+def _left_out(stored: Stored, kind: str, hints: Hints) -> list[tuple[str, str]]:
+    """Tensors that the model does without, and why."""
     left_out = [DECODER, *backbones.PRETRAINING]
-    pretraining = any(name.startswith("decoder.") for name in names)
-    if "classifier.weight" in names:
+    if "classifier.weight" in stored.tensors:
         left_out.append(POOLER)
         if kind == "dinov2":
             if hints.num_classes is None:
@@ -113,13 +148,7 @@ def read(
                     "or the number of classes for a new head"
                 )
             left_out.append(WIDE_HEAD)
-    made = assemble(stored, NAMES, hints, _settings(config, kind, stored.source), left_out, _image_size(config))
-    provenance = {"family": "huggingface", "model_type": kind, **made.provenance}
-    preprocess, provenance["preprocess"] = _preprocess(processor, made.config, dino, stored.source)
-    classifies = any(str(name).endswith("ForImageClassification") for name in config.get("architectures") or ())
-    head_expected = classifies or (not config.get("architectures") and base == "vit." and not pretraining)
-    labels = _labels(config, made.config.num_classes)
-    return Checkpoint(made.config, made.tensors, preprocess, labels, provenance, head_expected)
+    return left_out
 
 
 def _settings(config: Mapping[str, Any], kind: str, source: str) -> dict[str, Any]:

@@ -17,8 +17,10 @@ from vitreous.anatomy.cost import cost
 from vitreous.base.errors import WeightsError
 from vitreous.config import ViTConfig
 from vitreous.pictures.preprocess import Preprocess
-from vitreous.weights.checkpoint import Checkpoint
+from vitreous.weights.checkpoint import Checkpoint, Hints
+from vitreous.weights.family import Beside, Family
 from vitreous.weights.safefile import read_safetensors, write_safetensors
+from vitreous.weights.stored import Stored
 
 logger = logging.getLogger("vitreous")
 FORMAT_VERSION = 1
@@ -111,3 +113,19 @@ def _check(checkpoint: Checkpoint) -> None:
     for name, tensor in checkpoint.tensors.items():
         if tensor.dtype not in FLOATS:
             raise TypeError(f"{name} is of type {tensor.dtype}, not floating point")
+
+
+class Native(Family):
+    """This project's own files; with their header, `read` above reads them."""
+
+    name, title = "native", "vitreous"
+    anchor = r"patch_embedding\.projection\.weight"
+
+    def read(self, stored: Stored, hints: Hints, beside: Beside) -> Checkpoint:
+        raise WeightsError(
+            f"{stored.source} holds vitreous' tensors without the header that says what they are: "
+            "write the model with Classifier.save"
+        )
+
+    def write(self, checkpoint: Checkpoint, path: Path) -> None:
+        write(path, checkpoint)

@@ -2,9 +2,9 @@
 
 import json
 import pickle
+import re
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from runpy import run_path
@@ -14,8 +14,10 @@ from safetensors import safe_open
 from torch import Tensor
 
 from vitreous.base.errors import WeightsError
-from vitreous.weights import google, huggingface, native, timm, torchvision
+from vitreous.weights import google, native
 from vitreous.weights.checkpoint import Checkpoint, Hints
+from vitreous.weights.families import FAMILIES
+from vitreous.weights.family import Beside
 from vitreous.weights.pickles import read_pickle
 from vitreous.weights.safefile import read_metadata, read_safetensors
 from vitreous.weights.stored import Keys, Opened, Stored, look_up
@@ -32,16 +34,7 @@ NO_MODEL = {
     b"<!DOCTYP": "a web page, not the file that was meant",
     b"<html": "a web page, not the file that was meant",
 }
-# The classes of these families' 1000-class models are ImageNet's, in the order of ILSVRC 2012.
-ILSVRC_ORDER = ("google", "timm", "torchvision")
-
-
-@dataclass(frozen=True)
-class Folder:
-    """What lies beside the tensors: `config.json` and `preprocessor_config.json`."""
-
-    config: dict[str, Any] | None = None
-    processor: dict[str, Any] | None = None
+ANCHORS = {family.name: family.anchor for family in FAMILIES.values() if family.anchor is not None}
 
 
 def read_checkpoint(path: Path, hints: Hints | None = None) -> Checkpoint:
@@ -67,7 +60,7 @@ def read_checkpoint(path: Path, hints: Hints | None = None) -> Checkpoint:
         checkpoint.head_expected = True
     else:
         opened = _OPEN[kind](file)
-        checkpoint = _read(opened, hints, _beside(file) if path.is_dir() or file.name in USUAL else Folder())
+        checkpoint = _read(opened, hints, _beside(file) if path.is_dir() or file.name in USUAL else Beside())
         checkpoint.provenance["file"] = path.resolve().name
     _name_classes(checkpoint)
     if checkpoint.head_expected and not checkpoint.config.num_classes and hints.num_classes is None:
@@ -77,46 +70,34 @@ def read_checkpoint(path: Path, hints: Hints | None = None) -> Checkpoint:
     return checkpoint
 
 
-def _read(opened: Opened, hints: Hints, folder: Folder) -> Checkpoint:
-    found, notes = unwrap(opened.content, opened.source, hints.weights)
-    stored = opened.select(found.names, notes)
-    config, processor = folder.config or {}, folder.processor
-    key, width = {"huggingface": ("model_type", "hidden_size"), "timm": ("architecture", "num_features")}.get(
-        found.family, ("", "")
-    )
-    described = config if key in config else None
+def _read(opened: Opened, hints: Hints, beside: Beside) -> Checkpoint:
+    found, notes = unwrap(opened.content, opened.source, ANCHORS, hints.weights)
+    stored, family = opened.select(found.names, notes), FAMILIES[found.family]
+    key, width = family.described or ("", "")
+    described = beside.config if key in (beside.config or {}) else None
     if described is not None and described.get(width) and _width(stored) not in (None, described[width]):
         raise WeightsError(
             f"{opened.source}: config.json is of another model: its {width} is {described[width]}, the tensors' is "
             f"{_width(stored)}"
         )
     try:
-        if found.family == "huggingface":
-            return huggingface.read(stored, hints, described, processor if described is not None else None)
-        if found.family == "timm":
-            return timm.read(stored, hints, described)
-        if found.family == "torchvision":
-            return torchvision.read(stored, hints)
+        return family.read(stored, hints, Beside() if described is None else beside)
     except WeightsError:
         raise
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         if described is None:
             raise
         raise WeightsError(f"{opened.source}: config.json is not as it should be ({error})") from None
-    raise WeightsError(
-        f"{opened.source} holds vitreous' tensors without the header that says what they are: "
-        "write the model with Classifier.save"
-    )
 
 
 def _width(stored: Stored) -> int | None:
     """D, from the one tensor by which the family was told."""
-    anchors = ("patch_embed.proj.weight", "embeddings.patch_embeddings.projection.weight")
-    return next((t.shape[0] for name, t in stored.tensors.items() if name.endswith(anchors) and t.ndim), None)
+    anchors = "|".join(ANCHORS.values())
+    return next((t.shape[0] for name, t in stored.tensors.items() if re.fullmatch(anchors, name) and t.ndim), None)
 
 
-def _beside(file: Path) -> Folder:
-    return Folder(_read_json(file.parent / "config.json"), _read_json(file.parent / "preprocessor_config.json"))
+def _beside(file: Path) -> Beside:
+    return Beside(_read_json(file.parent / "config.json"), _read_json(file.parent / "preprocessor_config.json"))
 
 
 def _kind(path: Path) -> Kind:
@@ -242,8 +223,8 @@ def _read_json(path: Path) -> dict[str, Any] | None:
 
 def _name_classes(checkpoint: Checkpoint) -> None:
     """ImageNet's class names, for the families whose 1000 classes are documented to be those, in that order."""
-    family = checkpoint.provenance.get("family")
-    if checkpoint.labels is not None or checkpoint.config.num_classes != 1000 or family not in ILSVRC_ORDER:
+    family = FAMILIES.get(str(checkpoint.provenance.get("family")))
+    if checkpoint.labels is not None or checkpoint.config.num_classes != 1000 or not (family and family.imagenet):
         return
     checkpoint.labels = _imagenet_names()
     checkpoint.provenance["labels"] = "assumed: ImageNet-1k's, in the order of ILSVRC 2012"

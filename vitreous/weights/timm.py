@@ -8,7 +8,7 @@ the architecture named there says the rest. Facts from timm 1.0.31 `vision_trans
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,19 @@ from vitreous.weights import backbones
 from vitreous.weights.assemble import assemble
 from vitreous.weights.carried import read_carried
 from vitreous.weights.checkpoint import Checkpoint, Hints, default_preprocess
+from vitreous.weights.family import (
+    PICKLES,
+    WEIGHTS,
+    Beside,
+    Family,
+    antialiased,
+    constants,
+    heads_not_told,
+    never_kept,
+    single_file,
+    without_description,
+    write_tensors,
+)
 from vitreous.weights.names import Names
 from vitreous.weights.stored import Stored
 
@@ -70,43 +83,77 @@ HYBRIDS = {
 PLAIN = "vit_base_patch16_224"
 
 
-def read(stored: Stored, hints: Hints, description: Mapping[str, Any] | None = None) -> Checkpoint:
-    """Read timm's tensors, and with them DINO's, MAE's and DINOv2's, which have the same names.
+class Timm(Family):
+    """timm's `VisionTransformer`, and with it DINO's, MAE's and DINOv2's files, which have the same names."""
 
-    Args:
-        stored: the file.
-        hints: what the user says.
-        description: the content of `config.json`.
+    name, title = "timm", "timm"
+    anchor = r"patch_embed\.proj\.weight"
+    described = ("architecture", "num_features")
+    position_resize, preset = "timm", "timm"
+    imagenet = True
 
-    Raises:
-        WeightsError: not a classic ViT, or not whole.
-    """
-    carried = read_carried(stored)
-    if carried is not None:
-        made = assemble(stored, NAMES, hints, carried.settings, image_size=carried.image_size)
-        provenance = {"family": "timm", **made.provenance}
-        preprocess = carried.preprocess.resized(made.config.image_size)
-        return Checkpoint(made.config, made.tensors, preprocess, carried.labels, provenance, carried.head_expected)
-    if description is None and (backbone := backbones.recognise(stored)) is not None:
-        return backbones.read(stored, NAMES, hints, backbone)
-    settings, size = _settings(stored, description or {})
-    made = assemble(stored, NAMES, hints, settings, backbones.PRETRAINING, size)
-    provenance = {"family": "timm", **made.provenance}
-    if description is None:
-        preprocess = default_preprocess("timm", made.config)
-        provenance["preprocess"] = "assumed: timm's default, as of AugReg's files"
-        logger.warning(
-            "%s does not say how its pictures were prepared: assumed timm's default, mean and std 0.5, which "
-            "DeiT's and MAE's files do not have: say it with preprocess=... if you know better",
-            stored.source,
-        )
-    else:
-        provenance["architecture"] = str(description.get("architecture"))
-        preprocess = preprocess_of(description.get("pretrained_cfg", description), stored.source)
-    labels = _labels(description or {}, made.config.num_classes)
-    head_expected = description is None or bool(description.get("num_classes", 1))
-    preprocess = preprocess.resized(made.config.image_size)
-    return Checkpoint(made.config, made.tensors, preprocess, labels, provenance, head_expected)
+    def read(self, stored: Stored, hints: Hints, beside: Beside) -> Checkpoint:
+        description, carried = beside.config, read_carried(stored)
+        if carried is not None:
+            made = assemble(stored, NAMES, hints, carried.settings, image_size=carried.image_size)
+            provenance = {"family": self.name, **made.provenance}
+            preprocess = carried.preprocess.resized(made.config.image_size)
+            return Checkpoint(made.config, made.tensors, preprocess, carried.labels, provenance, carried.head_expected)
+        if description is None and (backbone := backbones.recognise(stored)) is not None:
+            return backbones.read(stored, NAMES, hints, backbone)
+        settings, size = _settings(stored, description or {})
+        made = assemble(stored, NAMES, hints, settings, backbones.PRETRAINING, size)
+        provenance = {"family": self.name, **made.provenance}
+        if description is None:
+            preprocess = default_preprocess("timm", made.config)
+            provenance["preprocess"] = "assumed: timm's default, as of AugReg's files"
+            logger.warning(
+                "%s does not say how its pictures were prepared: assumed timm's default, mean and std 0.5, which "
+                "DeiT's and MAE's files do not have: say it with preprocess=... if you know better",
+                stored.source,
+            )
+        else:
+            provenance["architecture"] = str(description.get("architecture"))
+            preprocess = preprocess_of(description.get("pretrained_cfg", description), stored.source)
+        labels = _labels(description or {}, made.config.num_classes)
+        head_expected = description is None or bool(description.get("num_classes", 1))
+        preprocess = preprocess.resized(made.config.image_size)
+        return Checkpoint(made.config, made.tensors, preprocess, labels, provenance, head_expected)
+
+    def check_path(self, path: Path) -> None:
+        if path.suffix == ".npz":
+            raise WeightsError(f"{path}: for timm give a folder's name, or a file's that ends in .safetensors or .pth")
+
+    def refusals(self, config: ViTConfig, path: Path) -> Iterator[str]:
+        if config.representation_size is not None:
+            yield 'it has no pre-logits layer: write to="google" or "torchvision", or fine-tune without it first'
+        if config.gap_class_token and not config.norm_after_pooling and path.suffix in PICKLES:
+            yield "beside a class token, a pickle does not say that the head reads the mean: write a folder"
+        if not single_file(path) and architecture(config) is None:
+            yield (
+                f"it has no named hybrid with stages {config.resnet and config.resnet.num_layers}: "
+                "give a file's name that ends in .safetensors, and build the model yourself"
+            )
+
+    def changes(self, config: ViTConfig, path: Path) -> Iterator[str]:
+        yield from constants(config, gelu="erf" if single_file(path) else config.gelu, name=self.name, option=True)
+
+    def losses(self, checkpoint: Checkpoint, path: Path) -> Iterator[str]:
+        config = checkpoint.config
+        if single_file(path):
+            yield from without_description(self, checkpoint, path)
+            yield from heads_not_told(config)
+        elif not checkpoint.preprocess.antialias:
+            yield antialiased(self)
+        yield from never_kept(self, config)
+
+    def write(self, checkpoint: Checkpoint, path: Path) -> None:
+        tensors = to_timm(checkpoint.config, checkpoint.tensors)
+        if single_file(path):
+            write_tensors(path, tensors, checkpoint)
+            return
+        write_tensors(path / WEIGHTS, tensors, checkpoint)
+        write_description(path / "config.json", checkpoint.config, checkpoint.preprocess, checkpoint.labels)
 
 
 def _settings(stored: Stored, description: Mapping[str, Any]) -> tuple[dict[str, Any], Size | None]:

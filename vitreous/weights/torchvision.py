@@ -4,15 +4,28 @@ Query, key and value are one matrix, as here. The files hold nothing but tensors
 eps 1e-6 and a square image. Facts from torchvision 0.29.1 `models/vision_transformer.py`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from torch import Tensor
 
+from vitreous.base.errors import WeightsError
 from vitreous.config import ViTConfig
 from vitreous.pictures.preprocess import Interpolation, Preprocess
 from vitreous.weights.assemble import assemble
 from vitreous.weights.carried import read_carried
 from vitreous.weights.checkpoint import Checkpoint, Hints
+from vitreous.weights.family import (
+    Beside,
+    Family,
+    constants,
+    heads_not_told,
+    never_kept,
+    reads_class_token,
+    single_file,
+    without_description,
+    write_tensors,
+)
 from vitreous.weights.names import Names
 from vitreous.weights.stored import Stored
 
@@ -52,21 +65,52 @@ PUBLISHED: dict[tuple[int, int, int], tuple[str, int, Interpolation]] = {
 }
 
 
-def read(stored: Stored, hints: Hints) -> Checkpoint:
-    """Read torchvision's tensors.
+class Torchvision(Family):
+    """torchvision's `VisionTransformer`."""
 
-    Raises:
-        WeightsError: not a classic ViT, or not whole.
-    """
-    carried = read_carried(stored)
-    settings, size = (carried.settings, carried.image_size) if carried else (SETTINGS, None)
-    made = assemble(stored, NAMES, hints, settings, image_size=size)
-    provenance = {"family": "torchvision", **made.provenance}
-    if carried:
-        preprocess, labels = carried.preprocess.resized(made.config.image_size), carried.labels
-        return Checkpoint(made.config, made.tensors, preprocess, labels, provenance, carried.head_expected)
-    preprocess, provenance["preprocess"] = _preprocess(made.config)
-    return Checkpoint(made.config, made.tensors, preprocess, None, provenance, head_expected=True)
+    name, title = "torchvision", "torchvision"
+    anchor = r"conv_proj\.weight"
+    position_resize, preset = "torchvision", "torchvision"
+    imagenet = True
+
+    def read(self, stored: Stored, hints: Hints, beside: Beside) -> Checkpoint:
+        carried = read_carried(stored)
+        settings, size = (carried.settings, carried.image_size) if carried else (SETTINGS, None)
+        made = assemble(stored, NAMES, hints, settings, image_size=size)
+        provenance = {"family": self.name, **made.provenance}
+        if carried:
+            preprocess, labels = carried.preprocess.resized(made.config.image_size), carried.labels
+            return Checkpoint(made.config, made.tensors, preprocess, labels, provenance, carried.head_expected)
+        preprocess, provenance["preprocess"] = _preprocess(made.config)
+        return Checkpoint(made.config, made.tensors, preprocess, None, provenance, head_expected=True)
+
+    def check_path(self, path: Path) -> None:
+        if not single_file(path):
+            raise WeightsError(
+                f"{path}: torchvision's format is one file, so give a name that ends in .safetensors or .pth"
+            )
+
+    def refusals(self, config: ViTConfig, path: Path) -> Iterator[str]:
+        yield from reads_class_token(config)
+        if not config.num_classes:
+            yield 'it has no backbones without a head: write to="timm" or "huggingface"'
+        image, patch = config.image_size, config.patch_size
+        if image[0] != image[1] or patch[0] != patch[1]:
+            yield f'its images and patches are square, these are {image} and {patch}: write to="timm"'
+        if config.in_channels != 3:
+            yield f'it takes 3 channels, not {config.in_channels}: write to="timm"'
+
+    def changes(self, config: ViTConfig, path: Path) -> Iterator[str]:
+        yield from constants(config, gelu="erf", name=self.name)
+
+    def losses(self, checkpoint: Checkpoint, path: Path) -> Iterator[str]:
+        config = checkpoint.config
+        yield from without_description(self, checkpoint, path)
+        yield from heads_not_told(config)
+        yield from never_kept(self, config)
+
+    def write(self, checkpoint: Checkpoint, path: Path) -> None:
+        write_tensors(path, to_torchvision(checkpoint.tensors), checkpoint)
 
 
 def to_torchvision(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -13,14 +13,6 @@ from vitreous.weights.foreign import refuse_foreign
 
 logger = logging.getLogger("vitreous")
 
-# The one tensor that each family calls its own way. What stands before it is a wrapper's prefix:
-# `module.` of DistributedDataParallel, `_orig_mod.` of torch.compile, `model.` of Lightning, ...
-ANCHORS = {
-    "timm": r"patch_embed\.proj\.weight",
-    "torchvision": r"conv_proj\.weight",
-    "huggingface": r"(vit\.|deit\.|dinov2\.)?embeddings\.patch_embeddings\.projection\.weight",
-    "vitreous": r"patch_embedding\.projection\.weight",
-}
 EMA_WORDS = ("teacher", "target_encoder", "averaged_model", "swa_model")
 MOST_NESTED = 6
 
@@ -40,7 +32,9 @@ class Found:
     kind: Literal["raw", "ema"]
 
 
-def unwrap(content: Any, source: str, choice: Literal["raw", "ema"] | None = None) -> tuple[Found, dict[str, str]]:
+def unwrap(
+    content: Any, source: str, anchors: Mapping[str, str], choice: Literal["raw", "ema"] | None = None
+) -> tuple[Found, dict[str, str]]:
     """Find the model's tensors.
 
     Without a choice the raw weights are taken, as `timm` and others do; of a DINO training
@@ -49,6 +43,8 @@ def unwrap(content: Any, source: str, choice: Literal["raw", "ema"] | None = Non
     Args:
         content: a dictionary of tensors, or of such, however nested.
         source: what messages call the file.
+        anchors: family -> pattern of the one tensor's name that it is told by. What stands before it is a wrapper's
+            prefix: `module.` of DistributedDataParallel, `_orig_mod.` of torch.compile, `model.` of Lightning, ...
         choice: `"raw"` or `"ema"`, where the file holds both.
 
     Returns:
@@ -57,7 +53,7 @@ def unwrap(content: Any, source: str, choice: Literal["raw", "ema"] | None = Non
     Raises:
         WeightsError: no ViT of a known family in it, none of the kind chosen, or several.
     """
-    models = [found for path, tensors in _containers(content) for found in _models(path, tensors)]
+    models = [found for path, tensors in _containers(content) for found in _models(path, tensors, anchors)]
     if not models:
         names = [".".join((*path, name)) for path, tensors in _containers(content) for name in tensors]
         _refuse(names, source)
@@ -89,12 +85,12 @@ def _containers(content: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tupl
             yield from _containers(value, (*path, name))
 
 
-def _models(path: tuple[str, ...], tensors: Mapping[str, Tensor]) -> Iterator[Found]:
+def _models(path: tuple[str, ...], tensors: Mapping[str, Tensor], anchors: Mapping[str, str]) -> Iterator[Found]:
     """The models in one dictionary, each by its anchor."""
     prefixes = {
         match["prefix"]: family
         for name in tensors
-        for family, anchor in ANCHORS.items()
+        for family, anchor in anchors.items()
         if (match := re.fullmatch(rf"(?P<prefix>([\w-]+\.)*?){anchor}", name))
     }
     for prefix, family in prefixes.items():
@@ -119,4 +115,6 @@ def _refuse(names: list[str], source: str) -> None:
     if not names:
         raise WeightsError(f"{source} holds no tensors by name: it is not a model's weights")
     some = f"{', '.join(sorted(names)[:8])}{', ...' if len(names) > 8 else ''}"
-    raise WeightsError(f"{source} is no ViT of Google, timm, Hugging Face, torchvision, DINO or MAE; it holds: {some}")
+    raise WeightsError(
+        f"{source} is no ViT of Google, timm, Hugging Face, torchvision, MMPretrain, DINO or MAE; it holds: {some}"
+    )
